@@ -1,7 +1,5 @@
 """Builds the agent from its parts and runs it; the daemon around it."""
 
-import contextlib
-import ctypes
 import gc
 import logging
 import os
@@ -14,27 +12,26 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from agent import serving
+from agent.enforcer import status
 from agent.enforcer.publisher import PUBLISH_SECONDS, EnforcerCollector, Publisher
+from agent.enforcer.status import EnforcerState
 from agent.http.face import Face
-from agent.http.rooms import FRESH_SECONDS, Rooms
-from agent.metric_cache import series
-from agent.metric_cache.aggregate import Aggregation
+from agent.http.rooms import Rooms
 from agent.metric_cache.cache import MetricCache
-from agent.metric_cache.series import Kind, Metric, SeriesKey
 from agent.metric_cache.storage import Disk
 from agent.metrics_advisor.advisor import MetricsAdvisor
 from agent.metrics_advisor.local import LocalSource
 from agent.metrics_advisor.source import UsageSource
 from agent.predict_server.server import PredictServer
-from agent.reporter import measurements
+from agent.reporter.conditions import Means
 from agent.reporter.reporter import Reporter
 from agent.settings import AgentSettings
-from agent.states_informer import host_applications, kubelet
+from agent.states_informer import kubelet
 from agent.states_informer.informer import StatesInformer
-from agent.telemetry import koordinator, node
+from agent.telemetry import node
 from agent.telemetry.cost import CostCollector
 from agent.telemetry.scrape import Scrape, ScrapeCollector
-from shared import access, telemetry, termination, web
+from shared import access, memory, telemetry, termination, web
 from shared import settings as settings_loader
 from shared.clock import Clock, SystemClock
 from shared.errors import InvalidInput
@@ -50,7 +47,6 @@ logger = logging.getLogger(__name__)
 LOOPBACK_LISTEN = "127.0.0.1:9316"
 IN_POD_LISTEN = "0.0.0.0:9316"
 SETTLED_SECONDS = 60.0  # by then pods and models are known
-MMAP_THRESHOLD, MAPPED_BYTES = -3, 128 << 10  # the parameter of mallopt, and glibc's first value of it
 YOUNG_OBJECTS = 50_000  # new objects before the garbage collector runs: those of some ten ticks of 250 pods
 ACCESS_PREFIX = "/headroom/agent"  # of the path that a role must allow for a path of this process
 # Clients send it no bodies, and its own answers are small: it must not use up the resources that it measures.
@@ -68,25 +64,20 @@ class Agent:
         source: UsageSource,
         clock: Clock,
         registry: CollectorRegistry,
+        *,
+        serve: web.ServerFactory = web.server,
     ) -> None:
+        """`serve` makes the server of the HTTP endpoints."""
         self._settings = settings
         self._loops = Loops(registry, clock)
-        self._cache = MetricCache(
-            settings.metric_retention_seconds,
-            _disk(settings),
-            clock=clock,
-            limit_bytes=settings.metric_cache_bytes,
-            registry=registry,
-        )
+        self._cache = _metric_cache(settings, clock, registry)
         self._predict_server = PredictServer(settings, self._cache, clock, registry=registry)
-        local = source if isinstance(source, LocalSource) else None
         self._states = StatesInformer(
             client,
             settings.node_name,
             registry=registry,
             on_spec=self._apply,
             kubelet=kubelet.access(settings),
-            on_host_applications=local.set_host_applications if local else None,
             on_annotations=self._predict_server.heed,
         )
         self._advisor = MetricsAdvisor(source, self._states, self._cache, registry=registry)
@@ -97,15 +88,11 @@ class Agent:
             self._cache,
             self._predict_server,
             clock,
-            second=lambda: self._advisor.second,
             registry=registry,
-            source=lambda: self._advisor.source,
-            host_applications=lambda: local.host_applications if local else (),
+            means=lambda: Means(self._advisor.source, _enforcer(settings, clock)),
         )
-        self._local = local
         self._publisher = self._made_publisher(clock, registry)
-        self._started_at = clock.now()
-        self._rooms = rooms = Rooms(
+        self._rooms = Rooms(
             node_name=settings.node_name,
             clock=clock,
             registry=registry,
@@ -118,8 +105,8 @@ class Agent:
             enforcer_status=None if self._publisher is None else Path(settings.enforcer_status_dir),
         )
         self._certificate = None if settings.tls == "off" else serving.AgentCertificate(settings, clock)
-        self._web = web.server(
-            Face(rooms),
+        self._web = serve(
+            Face(self._rooms),
             settings.listen,
             tls=None if self._certificate is None else self._certificate.tls.context,
             limits=LIMITS,
@@ -127,8 +114,6 @@ class Agent:
         )
         registry.register(HttpCollector({"api": self._web}))
         registry.register(ScrapeCollector(self._scrape, node.families))
-        if settings.koordinator_metrics:
-            registry.register(ScrapeCollector(self._scrape, koordinator.Koordinator().families))
 
     @property
     def address(self) -> tuple[str, int]:
@@ -164,7 +149,7 @@ class Agent:
         self._reporter.apply(spec)
 
     def _made_publisher(self, clock: Clock, registry: CollectorRegistry) -> Publisher | None:
-        settings, local = self._settings, self._local
+        settings = self._settings
         if not settings.enforcer_orders_dir:
             return None
         publisher = Publisher(
@@ -174,7 +159,6 @@ class Agent:
             clock,
             second=lambda: self._advisor.second,
             thresholds=lambda: self._reporter.thresholds,
-            host_applications=lambda: local.host_applications if local else (),
         )
         registry.register(EnforcerCollector(publisher, Path(settings.enforcer_status_dir), clock))
         return publisher
@@ -182,19 +166,8 @@ class Agent:
     def _scrape(self) -> Scrape:
         synced = self._states.synced  # read first: an earlier list of pods may be incomplete
         usages, pods, state = self._rooms.usages(), self._states.pods(), self._states.node()
-
-        def last(kind: Kind) -> dict[SeriesKey, float]:
-            return self._cache.aggregate(Aggregation.LAST, FRESH_SECONDS, kind=kind, until=self._advisor.second)
-
-        of_applications = measurements.application_usages(last(Kind.HOST_APPLICATION), Metric.MEMORY)
-        applications = self._local.host_applications if self._local else ()
         return Scrape(
-            node_name=self._settings.node_name,
-            started_at=self._started_at,
             usages=usages,
-            numa=measurements.numa_usages(last(Kind.NUMA), usages.get(series.SYSTEM)),
-            host_applications=[(one, of_applications[one.name]) for one in applications if one.name in of_applications],
-            readings=self._rooms.readings,
             pods=pods,
             prediction=self._predict_server.predict(pods if synced else None, state),
             allocatable=state.allocatable if state else None,
@@ -204,11 +177,22 @@ class Agent:
         )
 
 
-def _disk(settings: AgentSettings) -> Disk | None:
-    if not settings.metric_cache_on_disk:
+def _enforcer(settings: AgentSettings, clock: Clock) -> EnforcerState | None:
+    """None without one, or where it does not report."""
+    if not settings.enforcer_orders_dir or not settings.enforcer_status_dir:
         return None
+    return status.state(status.read(Path(settings.enforcer_status_dir)), clock.monotonic())
+
+
+def _metric_cache(settings: AgentSettings, clock: Clock, registry: CollectorRegistry) -> MetricCache:
     directory = Path(settings.state_dir) / METRIC_CACHE_DIRECTORY
-    return Disk(directory, settings.node_name, settings.metric_cache_disk_free_percent)
+    return MetricCache(
+        settings.metric_retention_seconds,
+        Disk(directory, settings.node_name) if settings.metric_cache_on_disk else None,
+        clock=clock,
+        limit_bytes=settings.metric_cache_bytes,
+        registry=registry,
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -226,18 +210,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run(settings: AgentSettings, connection: Connection) -> int:
     """This machine's agent, until SIGTERM or SIGINT. Raises InvalidInput when the settings do not work."""
     spare_the_garbage_collector()
-    return_large_arrays()
+    memory.return_large_blocks()
     stop = termination.event()
     registry = CollectorRegistry()
     registry.register(CostCollector())
     client = Client(connection, "headroom-agent", registry=registry, stop=stop)
-    listed = settings.host_applications
     source = LocalSource(
         cgroup_root=Path(settings.cgroup_root),
         cgroup_parent=settings.cgroup_parent,
         proc_root=Path(settings.proc_root),
         state_dir=Path(settings.state_dir),
-        host_applications=host_applications.load(Path(listed)) if listed else (),
     )
     agent = Agent(settings, client, source, SystemClock(), registry)
     agent.start()
@@ -259,16 +241,6 @@ def spare_the_garbage_collector() -> None:
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS)
     gc.enable()
-
-
-def return_large_arrays() -> None:
-    """Makes glibc return each large array to the kernel as soon as it is freed.
-
-    Otherwise glibc raises the threshold to the largest array ever freed, and keeps up to twice as much of each thread's
-    heap: 11 MB after an aggregate over an hour.
-    """
-    with contextlib.suppress(AttributeError):  # other C libraries
-        ctypes.CDLL(None).mallopt(MMAP_THRESHOLD, MAPPED_BYTES)
 
 
 def _settings(argv: Sequence[str]) -> AgentSettings:

@@ -1,7 +1,7 @@
 """`headroom cleanup`: removes from the cluster what the manager left there and nothing else removes.
 
 It removes the resources of the offered tiers from every Node's status (a kubelet keeps unknown resources), the
-manager's annotations and conditions of Nodes, Batch in NodeResourceTopologies, the NodeMetrics that the manager
+manager's annotations and conditions of Nodes, the NodeMetrics that the manager
 created, its Lease, and the autoscaler's records; on request, also the Nodes of a simulated cloud. Running pods need
 none of it, except those that hold Mid or Batch: their Nodes keep the held amounts, or the pods are evicted first.
 Removing a missing object is no error, so the command can be repeated.
@@ -17,19 +17,17 @@ from typing import Any, TypeVar
 
 from deploy import cleanup_pods, cleanup_state
 from deploy.cleanup_pods import PodCleanup
-from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
+from manager.autoscaler.cloudprovider.simulated import fake_nodes, state_store
 from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from manager.nodeside.eviction import condition
-from manager.nodeside.noderesource import topology, writing
-from manager.nodeside.noderesource.explain import NOTHING_HELD
+from manager.nodeside.noderesource import holdings, writing
 from shared import names
 from shared.api.core import Node, Quantities
 from shared.api.nodemetric import NodeMetric
-from shared.api.topology import NodeResourceTopology
 from shared.errors import HeadroomError
 from shared.kube.client import Client, Listing, Patch
 from shared.kube.errors import ApiError, Conflict, NotFound
-from shared.kube.resources import CONFIGMAPS, LEASES, NODEMETRICS, NODERESOURCETOPOLOGIES, NODES
+from shared.kube.resources import CONFIGMAPS, LEASES, NODEMETRICS, NODES
 from shared.kube.retry import Retry
 from shared.names import Tier
 from shared.quantity import Resources
@@ -41,6 +39,7 @@ RETRY = Retry(deadline_seconds=60.0)
 
 ALL_TIERS = tuple(Tier)
 NOTHING = Resources()
+NOTHING_HELD: Mapping[Tier, Resources] = {}
 STATUS = AutoscalerSettings().status_config_map_name
 
 # Annotations on a Node that belong to a tier, but are in another domain.
@@ -114,7 +113,7 @@ def removal(
         if any(fields.values())
     }
     removed = dict.fromkeys(
-        key if amount is None else f"{key} beyond the {amount} that pods hold"
+        key if amount is None else f"{key} beyond the {amount} that pods request"
         for fields in parts.values()
         for keys in fields.values()
         for key, amount in keys.items()
@@ -145,7 +144,7 @@ def clean(
         say("nothing to remove")
     if past.pods is PodCleanup.KEEP and (kept := cleanup_pods.holding(client, past.tiers)):
         nodes = len({pod.node for pod in kept})
-        say(f"kept on {nodes} nodes: what {len(kept)} running pods hold; once they are gone, clean up again")
+        say(f"kept on {nodes} nodes: what {len(kept)} running pods request; run this again after they have ended")
     if past.state_daemonset:
         if dry_run:
             say(f"would wait for daemonset {namespace}/{past.state_daemonset}")
@@ -156,26 +155,31 @@ def clean(
 def due(client: Client, namespace: str, past: FormerManager = FormerManager()) -> Iterator[CleanupStep]:
     """Everything that remains to be removed. Raises Unfinished if something cannot be read."""
     tiers = past.tiers
-    held = cleanup_pods.by_node(cleanup_pods.holding(client, tiers)) if past.pods is PodCleanup.KEEP else {}
+    there = cleanup_pods.by_node(cleanup_pods.holding(client, tiers)) if past.pods is PodCleanup.KEEP else {}
     for node in _readable(client.list(NODES, into=Node)):
         name = node.metadata.name
         if past.simulated_cloud and fake_nodes.belongs_to(node) is not None:
             delete = partial(client.delete, NODES, name, uid=node.metadata.uid)
             yield CleanupStep(f"node {name} of the simulated cloud", delete)
             continue
-        if found := removal(node, tiers, held.get(name, NOTHING_HELD)):
+        held = {tier: each.floor for tier, each in holdings.find(node, there.get(name, ()), None).items()}
+        if found := removal(node, tiers, held):
             patch = partial(client.patch, NODES, name, found.patch, subresource="status")
             yield CleanupStep(f"from node {name}: {', '.join(found.removed)}", patch)
         if said := [type_ for type_ in condition.types(tiers) if condition.find(node, type_)]:
             body = {"status": {"conditions": [{"type": type_, "$patch": "delete"} for type_ in said]}}
             patch = partial(client.patch, NODES, name, body, subresource="status", kind=Patch.STRATEGIC)
             yield CleanupStep(f"from node {name}: {', '.join(said)}", patch)
-    if Tier.BATCH in tiers:
-        yield from _zones(client)
     for metric in _own_metrics(client):
         name, uid = metric.metadata.name, metric.metadata.uid
         yield CleanupStep(f"nodemetric {name}", partial(client.delete, NODEMETRICS, name, uid=uid))
-    kept = (names.BOOKS_CONFIG_MAP, names.DECISIONS_CONFIG_MAP, past.status, ledger.CONFIG_MAP)
+    kept = (
+        names.REGISTRY_CONFIG_MAP,
+        names.FORMER_REGISTRY_CONFIG_MAP,
+        names.DECISIONS_CONFIG_MAP,
+        past.status,
+        state_store.CONFIG_MAP,
+    )
     for what, resource, name in (
         ("lease", LEASES, names.MANAGER_LEASE),
         *(("configmap", CONFIGMAPS, name) for name in kept),
@@ -197,7 +201,7 @@ def _remove(
         if not steps:
             return
     raise Unfinished(
-        f"{len(steps)} came back each time ({steps[0].what}, ...): a manager is running, uninstall or stop it first"
+        f"{len(steps)} came back each time ({steps[0].what}, ...): a manager is running; uninstall or stop it first"
     )
 
 
@@ -212,17 +216,6 @@ def _done(step: CleanupStep, say: Callable[[str], None]) -> bool:
         return False
     say(f"removed {step.what}")
     return True
-
-
-def _zones(client: Client) -> Iterator[CleanupStep]:
-    """The patches that remove Batch from the zones of nodes; none if the cluster has no such zones."""
-    with contextlib.suppress(NotFound):
-        for found in map(topology.read, _readable(client.list(NODERESOURCETOPOLOGIES, into=NodeResourceTopology))):
-            if write := topology.plan(found, None, threshold=0, overdue=True):
-                patch = partial(client.patch, NODERESOURCETOPOLOGIES, found.name, write.patch, kind=Patch.JSON)
-                yield CleanupStep(
-                    f"from the zones of node {found.name}: {', '.join(names.TIER_RESOURCES[Tier.BATCH])}", patch
-                )
 
 
 def _own_metrics(client: Client) -> list[NodeMetric]:

@@ -48,12 +48,12 @@ def holding(client: Client, tiers: Collection[Tier]) -> list[PodRecord]:
     return [each for each in listing.items if each is not None]
 
 
-def by_node(pods: Collection[PodRecord]) -> Mapping[str, Mapping[Tier, Resources]]:
-    """The held amounts, by node."""
+def by_node(pods: Collection[PodRecord]) -> Mapping[str, Collection[PodRecord]]:
+    """The pods, by node."""
     there: dict[str, list[PodRecord]] = {}
     for pod in pods:
         there.setdefault(pod.node, []).append(pod)
-    return {name: sum_held(each) for name, each in there.items()}
+    return there
 
 
 def drain(
@@ -69,7 +69,7 @@ def drain(
                 say(f"evicted pod {pod.key} from node {pod.node}")
         if time.monotonic() > until:
             named = ", ".join(pod.key for pod in there[:5])
-            raise Undrained(f"{len(there)} pods still hold Mid or Batch after {seconds:g} s: {named}, ...")
+            raise Undrained(f"{len(there)} pods still request Mid or Batch after {seconds:g} s: {named}, ...")
         client.clock.wait(threading.Event(), ROUND_SECONDS)
 
 

@@ -47,8 +47,8 @@ def wait(
         if time.monotonic() > until:
             nodes = found.status.desired_number_scheduled
             raise Unremoved(
-                f"{nodes - found.status.number_ready} of {nodes} nodes still have what their agents have learnt after "
-                f"{seconds:g} s; the pods of daemonset {namespace}/{name} say why"
+                f"{nodes - found.status.number_ready} of {nodes} nodes still have their agents' state after "
+                f"{seconds:g} s; the pods of daemonset {namespace}/{name} have the reason"
             )
         client.clock.wait(threading.Event(), ROUND_SECONDS)
-    say(f"removed from {found.status.number_ready} nodes: what their agents have learnt")
+    say(f"removed from {found.status.number_ready} nodes: the agents' state")

@@ -12,8 +12,10 @@ from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_orig
 import msgspec
 import yaml
 
+from shared import yaml_file
 from shared.api.core import Quantities
-from shared.api.nodemetric import NodeMetricReport, NodeMetricSpec
+from shared.api.nodemetric import NodeMetricReport
+from shared.api.nodemetric_spec import NodeMetricSpec
 from shared.api.profile import ProfileSpec
 
 Schema: TypeAlias = dict[str, Any]
@@ -37,7 +39,7 @@ _SCALARS: dict[object, Schema] = {
 
 def definition(resource: str) -> Schema:
     """The CustomResourceDefinition of one of `RESOURCES`."""
-    words = yaml.safe_load((WORDS / f"{resource}.yaml").read_text("utf-8"))
+    words = yaml_file.parse((WORDS / f"{resource}.yaml").read_text("utf-8"))
     parts = {name: schema_of(kind, words["structs"]) for name, kind in RESOURCES[resource].items()}
     base = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}}
     found: Schema = words["definition"]
@@ -68,7 +70,8 @@ def schema_of(kind: Any, words: Mapping[str, Any]) -> Schema:
         some = [each for each in arguments if each is not types.NoneType]
         if len(some) == 1:
             return schema_of(some[0], words)
-        bounds = {key: value for each in some for key, value in schema_of(each, words).items() if key == "minimum"}
+        schemas = [schema_of(each, words) for each in some]
+        bounds: Schema = {key: each[key] for each in schemas for key in ("minimum", "maximum") if key in each}
         return {**_INT_OR_STRING, **bounds}
     if origin is tuple:
         return {"type": "array", "items": schema_of(arguments[0], words)}

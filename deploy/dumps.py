@@ -28,23 +28,9 @@ STDIN = Path("-")
 POD = "Pod"
 DEFAULT_NAMESPACE = "default"
 
-_MOST_NESTED = 1000  # no object of Kubernetes is deeper, and a YAML parser in C does not report that its stack is full
-_BRACKETS, _DASHES = re.compile(rb"[][{}]"), re.compile(rb"(- ){%d}" % _MOST_NESTED)
+_MOST_NESTED = 1000  # no object of Kubernetes is deeper
 _JSON_OBJECT = re.compile(rb"\s*\{\s*[\"}]")
 _KIND_AT_ONCE = re.compile(rb'\s*\{\s*"apiVersion": "[^"\\]*",\s*"kind": "([A-Za-z]+)"')  # kubectl's layout
-_TIMESTAMP = "tag:yaml.org,2002:timestamp"
-_Base: type = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
-# YAML without timestamps: an instant stays text, as in Kubernetes.
-_Strings: type = type(
-    "_Strings",
-    (_Base,),
-    {
-        "yaml_implicit_resolvers": {
-            first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
-            for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-        }
-    },
-)
 
 
 class _Envelope(Wire, frozen=True):
@@ -275,16 +261,6 @@ def _text(path: Path) -> bytes:
         raise InvalidInput(source="-f", field="file", value=str(path), problem=str(error)) from error
 
 
-def _may_be_deep(text: bytes) -> bool:
-    """A quick estimate: brackets within texts count, too."""
-    depth = 0
-    for bracket in _BRACKETS.finditer(text):
-        depth += 1 if bracket[0] in b"[{" else -1
-        if depth > _MOST_NESTED:
-            return True
-    return _DASHES.search(text) is not None
-
-
 def _documents(path: Path) -> Iterator[bytes]:
     """Each document as JSON."""
     text = _text(path)
@@ -292,9 +268,7 @@ def _documents(path: Path) -> Iterator[bytes]:
         yield text
         return
     try:
-        if _may_be_deep(text) and yaml_file.is_nested(text, _MOST_NESTED):
-            raise RecursionError
-        for document in yaml.load_all(text, _Strings):
+        for document in yaml_file.documents(text, most_nested=_MOST_NESTED):
             if document is not None:
                 yield msgspec.json.encode(document)
     except yaml.YAMLError as error:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import msgspec
@@ -33,6 +34,9 @@ from shared.errors import InvalidInput
 from shared.kube.client import Client
 from shared.kube.errors import NotFound
 from shared.kube.resources import CONFIGMAPS, NODEMETRICS, NODES, PODS
+
+if TYPE_CHECKING:
+    from deploy.manager_api import ManagerApi
 
 _KINDS: dict[str, type[msgspec.Struct]] = {"Node": Node, "NodeMetric": NodeMetric, "Pod": Pod, "ConfigMap": ConfigMap}
 
@@ -62,7 +66,7 @@ def node(
         raise InvalidInput(source=objects.source, field="Node", value=name, problem=problem)
     rendered = _rendered(answers.explained(_state(objects, found)), style)
     if style == "table" and objects.config_map is None:
-        rendered += f"\nThere is no ConfigMap {key.namespace}/{key.name}, so the defaults hold"
+        rendered += f"\nThere is no ConfigMap {key.namespace}/{key.name}, so the defaults apply"
     if style == "table" and not objects.tells_of_pods:
         rendered += "\nThere is no Pod in the files, so none is counted"
     return rendered
@@ -80,7 +84,12 @@ def by_manager(
     from deploy.manager_api import ManagerApi  # here, as clusters and files are explained without
 
     with contextlib.closing(ManagerApi(url, access, namespace)) as api:
-        return _rendered(api.read(f"/api/v1/nodes/{quote(name, safe='')}", Explained), style)
+        return asked(api, name, style)
+
+
+def asked(api: "ManagerApi", name: str, style: str) -> str:
+    """The same by a connection that is open. Raises HeadroomError without an answer."""
+    return _rendered(api.read(f"/api/v1/nodes/{quote(name, safe='')}", Explained), style)
 
 
 def from_cluster(name: str, access: ClusterContext, config_key: ConfigKey) -> Objects:
@@ -132,7 +141,7 @@ def _state(objects: Objects, found: Node) -> KnownNode:
     rule = NodeWriteRule.from_strategy(
         strategy.strategy, kind=WriteRule.DAMPED, now=objects.now, last_write=objects.now
     )
-    outcome = writing.plan(found, decision.offers, rule, annotations=explain.annotations(found, decision))
+    outcome = writing.plan(found, decision.offers, rule, obsolete=explain.obsolete_annotations(decision))
     pending = None if outcome is None else Pending(outcome.why)
     shortfalls = {
         tier: TrackedShortfall(name, tier, each, decision, 0.0, None, strategy.strategy.eviction_seconds(tier))
@@ -155,7 +164,7 @@ def _rendered(explained: Explained, style: str) -> str:
 
 def _table(explained: Explained) -> str:
     lines = [("", "TERM", "VALUE", "TIME", "SOURCE")]
-    said = [f"Node {explained.node}" + (f" of cluster {explained.cluster}" if explained.cluster else "")]
+    said = [_summary(explained)]
     for tier, of in explained.tiers.items():
         said.append(f"{tier.title()}: {of.reason}")
         if of.shortfall is not None:
@@ -167,12 +176,26 @@ def _table(explained: Explained) -> str:
                     "*" if term.name in deciding else "",
                     term.name,
                     explanation.amount(term.value, term.unit),
-                    term.time,
+                    term.time or "",
                     term.source,
                 )
                 for term in row.terms
             ]
             result = explanation.amount(row.result, unit)
             lines.append(("=", f"{tier.title()} {resource} (by {row.bound})", result, "", ""))
-    pending = [] if explained.pending is None else [f"Not on the Node: {explained.pending.reason}"]
-    return "\n".join([*said, *rendering.aligned(lines), *pending])
+    pending = [] if explained.pending is None else [f"Not written to the Node yet: {explained.pending.reason}"]
+    legend = "* decides the result, = is the result."
+    waits = [f"{each.sentence}." for each in explained.prod_waits]
+    return "\n".join([*said, *waits, *rendering.aligned(lines), legend, *pending])
+
+
+def _summary(explained: Explained) -> str:
+    """The answer in a sentence."""
+    node = f"Node {explained.node}" + (f" of cluster {explained.cluster}" if explained.cluster else "")
+    offers = []
+    for tier, of in explained.tiers.items():
+        cpu, memory = explanation.amount(of.cpu.result, "milli"), explanation.amount(of.memory.result, "bytes")
+        offers.append(
+            f"{f'{cpu} CPU and {memory}' if of.cpu.result or of.memory.result else 'nothing'} as {tier.title()}"
+        )
+    return f"{node} can offer {', '.join(offers)}."

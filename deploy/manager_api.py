@@ -50,9 +50,9 @@ class ManagerApi:
             verify = _trusting(self._user, namespace)
         self._http = httpx.Client(verify=verify, trust_env=False)
 
-    def get(self, path: str) -> httpx.Response:
-        """The answer, refusals included. Raises HeadroomError without an answer."""
-        return self._asked(path, REQUEST_SECONDS)
+    def get(self, path: str, known: str = "") -> httpx.Response:
+        """The answer, refusals included; 304 if its ETag is `known`. Raises HeadroomError without an answer."""
+        return self._asked(path, REQUEST_SECONDS, known=known)
 
     def read(self, path: str, kind: type[T]) -> T:
         """The answer. Raises HeadroomError for a refusal, or for another kind of answer."""
@@ -62,26 +62,28 @@ class ManagerApi:
         """The answer to a plan request. Raises HeadroomError."""
         response = self._asked("/api/v1/plan", PLAN_SECONDS, msgspec.json.encode(question))
         if response.status_code == httpx.codes.NOT_FOUND:
-            raise HeadroomError(f"{response.url}: there is no plan, as that manager runs no autoscaler")
+            raise HeadroomError(f"{response.url}: this manager runs no autoscaler, so it has no plan")
         return _decoded(response, kind)
 
     def close(self) -> None:
         """Closes the connections."""
         self._http.close()
 
-    def _asked(self, path: str, timeout_seconds: float, body: bytes | None = None) -> httpx.Response:
+    def _asked(self, path: str, timeout_seconds: float, body: bytes | None = None, known: str = "") -> httpx.Response:
         url = f"{self.url}{path}"
         try:
-            response = self._send(url, timeout_seconds, body)
+            response = self._send(url, timeout_seconds, body, known)
             if response.status_code == httpx.codes.UNAUTHORIZED and self._user is not None:
                 self._user.credentials.renew()
-                response = self._send(url, timeout_seconds, body)
+                response = self._send(url, timeout_seconds, body, known)
         except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
             raise HeadroomError(f"no answer of a manager from {url}: {error}") from error
         return response
 
-    def _send(self, url: str, timeout_seconds: float, body: bytes | None) -> httpx.Response:
+    def _send(self, url: str, timeout_seconds: float, body: bytes | None, known: str) -> httpx.Response:
         headers = {} if body is None else {"Content-Type": "application/json"}
+        if known:
+            headers["If-None-Match"] = known
         authorization = None if self._user is None else self._user.credentials.authorization()
         if authorization:
             headers["Authorization"] = authorization
@@ -110,6 +112,8 @@ def _forwarded(access: ClusterContext, namespace: str, service: str) -> Iterator
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         raise HeadroomError("kubectl is not on PATH: forward the manager's port yourself, and give --manager URL")
+    with contextlib.closing(Client(access.connection(), "headroom").single_attempt(REQUEST_SECONDS)) as client:
+        client.read("/version", into=dict)  # a cluster that is not there is better named than by kubectl's log
     flags = [*access.kubectl_flags(), "--namespace", namespace]
     command = [kubectl, *flags, "port-forward", f"service/{service}", ":8080"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:

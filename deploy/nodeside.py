@@ -74,5 +74,5 @@ class NodeSide:
     def decision(self, name: str) -> Decision:
         """The offers of an existing node."""
         node = self._nodes[name]
-        known = Known.from_pods(self.requested(name), self.pods(name))
+        known = Known.from_pods(node, self.requested(name), self.pods(name))
         return explain.decide(node, self.report(name), known, self.strategy(node), self._now)

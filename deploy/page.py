@@ -14,6 +14,8 @@ from collections.abc import Callable
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
@@ -24,7 +26,14 @@ from shared.errors import HeadroomError
 from shared.web.server import Server
 
 COOKIE, SECRET = "headroom-page", "secret"
-_PASSED_ON = ("content-type", "content-security-policy", "x-content-type-options", "referrer-policy", "cache-control")
+_PASSED_ON = (
+    "content-type",
+    "content-security-policy",
+    "x-content-type-options",
+    "referrer-policy",
+    "cache-control",
+    "etag",
+)
 
 
 class PageProxy:
@@ -34,7 +43,9 @@ class PageProxy:
         self._api = api
         self._once: str | None = secrets.token_urlsafe(32)
         self._cookie = secrets.token_urlsafe(32)
-        self._server: Server = web.server(Starlette(routes=[Route("/{path:path}", self._answer)]), listen)
+        compressed = Middleware(GZipMiddleware, compresslevel=1)  # the page asks by how much it receives
+        routes = [Route("/{path:path}", self._answer)]
+        self._server: Server = web.server(Starlette(routes=routes, middleware=[compressed]), listen)
         self.address = f"{self._server.url}/?{SECRET}={self._once}"
 
     def start(self) -> None:
@@ -54,11 +65,12 @@ class PageProxy:
             return Response("open the address that `headroom page` has printed\n", 403, media_type="text/plain")
         path = request.scope["raw_path"].decode("ascii")
         query = request.url.query
-        return await run_in_threadpool(self._asked, f"{path}?{query}" if query else path, request.method)
+        known = request.headers.get("if-none-match", "")
+        return await run_in_threadpool(self._asked, f"{path}?{query}" if query else path, request.method, known)
 
-    def _asked(self, path: str, method: str) -> Response:
+    def _asked(self, path: str, method: str, known: str) -> Response:
         try:
-            answer = self._api.get(path)
+            answer = self._api.get(path, known)
         except HeadroomError as error:
             return Response(f"{error}\n", 502, media_type="text/plain")
         headers = {name: value for name, value in answer.headers.items() if name in _PASSED_ON}
@@ -73,7 +85,7 @@ def run(api: ManagerApi, *, browse: bool, say: Callable[[str], None]) -> None:
     page = PageProxy(api)
     page.start()
     try:
-        say(f"the manager's page, for this browser alone: {page.address}\nCtrl-C ends it")
+        say(f"the manager's page, for this browser only: {page.address}\nCtrl-C ends it")
         if browse:
             webbrowser.open(page.address)
         with contextlib.suppress(KeyboardInterrupt):

@@ -45,7 +45,7 @@ def plan(
     """The manager's answer, and the groups as it sees them; `namespace` is its own. Raises HeadroomError."""
     dump = dumps.read([Path(each) for each in files], {"Pod": Pod}, lambda _kind, _head: True)
     if dump.unused:
-        problem = "there is no Pod in it, and a manager can be told of nothing else"
+        problem = "there is no Pod in it, and a manager accepts only further pods"
         raise InvalidInput(source="-f", field="file", value=dump.unused[0], problem=problem)
     with closing(ManagerApi(url, access, namespace)) as api:
         return api.plan({"pods": dump.of(Pod), "overrides": overrides}, Plan), api.read("/api/v1/groups", Groups)

@@ -1,9 +1,10 @@
 """The part of a plan that says why nodes are still here: nodes that could go, nodes that stay, and scans of groups."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from deploy import rendering
+from deploy.prices.estimates import BY_SIZE
 from manager.autoscaler.reporting.answers import Plan
 from manager.autoscaler.reporting.node_rows import DeletionRow, ScaleDownRow, ScanRow
 from manager.autoscaler.reporting.node_status import NodeStatusRow, by_saving
@@ -21,17 +22,23 @@ def blocks(plan: Plan, *, all_nodes: bool = False, top: int = MOST_ROWS) -> list
     if found is not None:
         most = len(found.nodes) if all_nodes else top
         stay = _stay(found, all_nodes=all_nodes)
-        nodes = [_interrupted(found, most), _could_go(found, most), stay, _replaced(found, most)]
+        nodes = [
+            _interrupted(found, most),
+            _could_go(found, most, plan.cost_per_hour.estimated_groups),
+            stay,
+            _replaced(found, most),
+        ]
     return [*nodes, _leaving(plan.leaving), _scans(plan.scans)]
 
 
-def _could_go(of: ScaleDownRow, most: int) -> list[str]:
+def _could_go(of: ScaleDownRow, most: int, guessed: Collection[str]) -> list[str]:
     rows = [row for row in of.nodes if row.standing in _COULD_GO]
     if not rows:
         return []
     shown = rows[:most]
-    title = f"{rendering.count(len(rows), 'node')} could go{_saving(of.savable_per_hour)}, "
-    title += f"{of.goes or 'none'} of them now{_saving(of.saved_per_hour) if of.goes else ''}:"
+    going = [row for row in rows if row.standing == NodeStanding.GOES]
+    title = f"{rendering.count(len(rows), 'node')} could be deleted{_saving(of.savable_per_hour, rows, guessed)}, "
+    title += f"{of.goes or 'none'} of them now{_saving(of.saved_per_hour, going, guessed)}:"
     cells = (
         (
             "  *" if row.standing == NodeStanding.GOES else "",
@@ -39,7 +46,7 @@ def _could_go(of: ScaleDownRow, most: int) -> list[str]:
             row.group,
             _percent(row),
             str(row.pods),
-            rendering.price(row.cost_per_hour),
+            rendering.approximate(rendering.price(row.cost_per_hour), estimated=row.group in guessed),
             _reason(row),
         )
         for row in shown
@@ -85,7 +92,8 @@ def _stay(of: ScaleDownRow, *, all_nodes: bool) -> list[str]:
     else:
         reasons = [(f"  {row.reason or row.standing}", str(row.count), f"{row.nodes[0]}: {row.detail}") for row in rows]
         lines = rendering.table(("  REASON", ">NODES", "FOR EXAMPLE"), reasons)
-    return [f"{rendering.count(sum(row.count for row in rows), 'node')} stay:", *lines]
+    count = sum(row.count for row in rows)
+    return [f"{rendering.count(count, 'node')} {'is' if count == 1 else 'are'} not deleted:", *lines]
 
 
 def _leaving(rows: Sequence[DeletionRow]) -> list[str]:
@@ -95,7 +103,7 @@ def _leaving(rows: Sequence[DeletionRow]) -> list[str]:
         (f"  {row.node}", row.group, row.stage, row.since, row.error or rendering.names(row.waits_for)) for row in rows
     )
     lines = rendering.table(("  NODE", "GROUP", "STAGE", "SINCE", "WAITS FOR"), cells)
-    return ["Nodes on their way out:", *lines]
+    return ["Nodes being deleted:", *lines]
 
 
 def _scans(rows: Sequence[ScanRow]) -> list[str]:
@@ -134,13 +142,17 @@ def _done(of: ScanRow) -> Iterable[str]:
         if nodes:
             yield f"  {of.group}: {rendering.names(nodes)} would be {what}"
     if of.increase:
-        yield f"  {of.group}: the cloud would be asked for {rendering.count(of.increase, 'node')} more"
+        yield f"  {of.group}: the cloud would be requested to launch {rendering.count(of.increase, 'node')} more"
     for refusal in of.refusals:
         yield f"  {of.group}: {refusal}"
 
 
-def _saving(value: float | None) -> str:
-    return "" if not value else f" ({value:.4f} $/h, {rendering.monthly(value)})"
+def _saving(value: float | None, rows: Iterable[NodeStatusRow], guessed: Collection[str]) -> str:
+    if not value:
+        return ""
+    if any(row.group in guessed for row in rows):
+        return f" (~{value:.4f} $/h, ~{rendering.monthly(value)}, {BY_SIZE})"
+    return f" ({value:.4f} $/h, {rendering.monthly(value)})"
 
 
 def _percent(of: NodeStatusRow) -> str:

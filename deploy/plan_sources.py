@@ -5,16 +5,16 @@ Handwritten objects may be short: a pod without a node is pending, and a node wi
 
 import contextlib
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec.structs import replace as with_fields
 
-from deploy import dumps
+from deploy import dumps, missing_kinds
 from deploy.dumps import Dump
 from deploy.nodeside import ConfigKey, NodeSide
 from manager.autoscaler.cluster_state import registry_store
@@ -25,7 +25,7 @@ from manager.autoscaler.pod_injection import buffer_reading, chunk_sources, requ
 from manager.autoscaler.scale_down import pods_on_nodes
 from manager.autoscaler.scale_down.drain import PodController
 from manager.autoscaler.scale_down.pods_on_nodes import Controllers
-from manager.autoscaler.snapshot.pod_info import ReferencedObjects
+from manager.autoscaler.snapshot.referenced_objects import REFERENCED_KINDS, ReferencedKind, referenced_objects
 from shared import names
 from shared.api.capacitybuffer import CapacityBuffer, ChunkSource, ChunkSourceRef
 from shared.api.capacityquota import CapacityQuota
@@ -35,8 +35,6 @@ from shared.api.core import (
     DaemonSet,
     Namespace,
     Node,
-    PersistentVolume,
-    PersistentVolumeClaim,
     Pod,
 )
 from shared.api.meta import prepared
@@ -48,7 +46,7 @@ from shared.errors import InvalidInput
 from shared.kube import config
 from shared.kube.client import Client
 from shared.kube.configmap_store import ConfigMapStore
-from shared.kube.errors import NotFound
+from shared.kube.errors import Forbidden, NotFound
 from shared.kube.resources import (
     CAPACITYBUFFERS,
     CAPACITYQUOTAS,
@@ -58,8 +56,6 @@ from shared.kube.resources import (
     NAMESPACES,
     NODEMETRICS,
     NODES,
-    PERSISTENTVOLUMECLAIMS,
-    PERSISTENTVOLUMES,
     PODDISRUPTIONBUDGETS,
     PODS,
     PROVISIONINGREQUESTS,
@@ -89,8 +85,6 @@ _RESOURCES: Mapping[type[msgspec.Struct], Resource] = {
     Pod: PODS,
     DaemonSet: DAEMONSETS,
     Namespace: NAMESPACES,
-    PersistentVolume: PERSISTENTVOLUMES,
-    PersistentVolumeClaim: PERSISTENTVOLUMECLAIMS,
     ConfigMap: CONFIGMAPS,
     NodeMetric: NODEMETRICS,
     ReplicationController: REPLICATIONCONTROLLERS,
@@ -105,7 +99,7 @@ _RESOURCES: Mapping[type[msgspec.Struct], Resource] = {
 }
 _KINDS: dict[str, type[msgspec.Struct]] = {
     kind.__name__: kind
-    for kind in _RESOURCES
+    for kind in (*_RESOURCES, *(each.into for each in REFERENCED_KINDS))
     if kind is not ResourceQuota  # counts for buffers alone
 }
 _OF_BUFFERS: dict[str, type[msgspec.Struct]] = {
@@ -154,10 +148,10 @@ def from_files(
     Pods become `pod_type`, and other kinds, by name, the types in `also`. The pods of CapacityBuffers and
     ProvisioningRequests are only read if these count. Raises InvalidInput.
     """
-    maps = {priority.CONFIG_MAP, names.BOOKS_CONFIG_MAP, config_key.name}
+    maps = {priority.CONFIG_MAP, names.REGISTRY_CONFIG_MAP, names.FORMER_REGISTRY_CONFIG_MAP, config_key.name}
     kinds = {**_KINDS, **(_OF_BUFFERS if minds_buffers or minds_requests else {}), **also, "Pod": pod_type}
     dump = dumps.read(files, kinds, lambda kind, head: kind != "ConfigMap" or head.metadata.name in maps)
-    priorities, kept = (dump.config_map(namespace, each) for each in (priority.CONFIG_MAP, names.BOOKS_CONFIG_MAP))
+    priorities = dump.config_map(namespace, priority.CONFIG_MAP)
     policy = dump.config_map(config_key.namespace, config_key.name)
     now = dump.now or time.time()
     nodes, pods = [_as_if_ready(node) for node in dump.of(Node)], [_as_if_judged(pod) for pod in dump.of(pod_type)]
@@ -165,14 +159,16 @@ def from_files(
         problem = f"there is no Node and no Pod in it: {WHAT_TO_DUMP} prints what is needed"
         raise InvalidInput(source="-f", field="file", value=dump.source, problem=problem)
     notes = [f"{file} has nothing to plan with, no pod and no node" for file in dump.unused]
-    text = None if kept is None else (kept.data or {}).get(registry_store.KEY)
-    objects = _objects(dump.of, now, nodes, pods)
-    there = objects.surroundings
+    places = ((names.REGISTRY_CONFIG_MAP, registry_store.KEY), registry_store.FORMER)
+    registries = ((dump.config_map(namespace, name), key) for name, key in places)
+    text = next(((kept.data or {}).get(key) for kept, key in registries if kept is not None), None)
+    # A kind without an object may not have been dumped.
+    objects = _objects(dump.of, lambda kind: dump.of(kind.into) or None, now, nodes, pods)
+    notes += missing_kinds.notes(pods, objects.surroundings, dump.source)
     return Seen(
         dump.source,
         replace(
             objects,
-            surroundings=replace(there, claims=there.claims or None, volumes=there.volumes or None),
             priorities=None if priorities is None else (priorities.data or {}).get(priority.KEY),
             controllers=_named_too(pods, objects.controllers or {}),
             capacity_quotas=tuple(dump.of(CapacityQuota)),
@@ -181,7 +177,7 @@ def from_files(
             resource_quotas=tuple(dump.of(ResourceQuota)),
             provisioning_requests=tuple(map(_placed, dump.of(ProvisioningRequest))),
         ),
-        registry=_registry(text, f"ConfigMap {namespace}/{names.BOOKS_CONFIG_MAP}", now, notes),
+        registry=_registry(text, f"ConfigMap {namespace}/{names.REGISTRY_CONFIG_MAP}", now, notes),
         node_side=_node_side(nodes, dump.of(NodeMetric), pods, policy, now),
         notes=notes,
         tells_of_pods=bool(pods),
@@ -207,7 +203,7 @@ def from_cluster(
     """
     connection = config.discover(kubeconfig or None, context or None)
     client = Client(connection, "headroom-plan").single_attempt()
-    kept = ConfigMapStore(client, namespace, names.BOOKS_CONFIG_MAP, registry_store.KEY)
+    kept = registry_store.config_map_store(client, namespace)
     text, _ = kept.read()
     now, notes = time.time(), list[str]()
     quotas = _list_custom(client, CapacityQuota, notes) if minds_quotas else ()
@@ -219,6 +215,9 @@ def from_cluster(
     def listed(kind: type[S]) -> list[S]:
         return client.list(_RESOURCES[kind], into=kind).items
 
+    def referenced(kind: ReferencedKind) -> list[Any] | None:
+        return _list_referenced(client, kind, notes)
+
     metrics, config_map = list[NodeMetric](), None
     with contextlib.suppress(NotFound):  # the node side of the product is not installed
         metrics = client.list(NODEMETRICS, into=NodeMetric).items
@@ -226,7 +225,7 @@ def from_cluster(
     return Seen(
         connection.server.rpartition("@")[2],
         replace(
-            _objects(listed, now, nodes, pods),
+            _objects(listed, referenced, now, nodes, pods),
             priorities=ConfigMapStore(client, namespace, priority.CONFIG_MAP, priority.KEY).read()[0],
             capacity_quotas=quotas,
             capacity_buffers=buffers,
@@ -247,7 +246,13 @@ class _Lister(Protocol):
     def __call__(self, kind: type[S], /) -> list[S]: ...
 
 
-def _objects(listed: _Lister, now: float, nodes: Sequence[Node], pods: Sequence[Pod]) -> ClusterObjects:
+def _objects(
+    listed: _Lister,
+    referenced: Callable[[ReferencedKind], Iterable[Any] | None],
+    now: float,
+    nodes: Sequence[Node],
+    pods: Sequence[Pod],
+) -> ClusterObjects:
     """The objects that both ways read alike."""
     daemon_sets = listed(DaemonSet)
     controllers = (
@@ -257,17 +262,13 @@ def _objects(listed: _Lister, now: float, nodes: Sequence[Node], pods: Sequence[
         *map(pods_on_nodes.stateful_set, listed(StatefulSet)),
         *map(pods_on_nodes.job, listed(Job)),
     )
-    surroundings = ReferencedObjects(
-        namespaces={each.metadata.name: each.metadata.labels or {} for each in listed(Namespace)},
-        claims={each.metadata.key: each for each in listed(PersistentVolumeClaim)},
-        volumes={each.metadata.name: each for each in listed(PersistentVolume)},
-    )
+    namespaces = {each.metadata.name: each.metadata.labels or {} for each in listed(Namespace)}
     return ClusterObjects(
         now,
         tuple(nodes),
         tuple(pods),
         tuple(daemon_sets),
-        surroundings,
+        referenced_objects(namespaces, referenced),
         controllers={each.key: each for each in controllers},
         budgets=tuple(listed(PodDisruptionBudget)),
     )
@@ -279,6 +280,23 @@ def _list_custom(client: Client, into: type[S], notes: list[str]) -> tuple[S, ..
     except NotFound:
         notes.append(f"the cluster does not know {into.__name__}s, so none counts")
         return ()
+
+
+def _list_referenced(client: Client, kind: ReferencedKind, notes: list[str]) -> list[Any] | None:
+    """None if the user may not read the kind, and can do without."""
+    found: list[Any] = []
+    for resource in kind.resources:
+        try:
+            found += client.list(resource, into=kind.into).items
+        except NotFound:
+            if not kind.optional:
+                raise
+        except Forbidden:
+            if not kind.optional:
+                raise
+            notes.append(f"{resource} may not be read, so decisions ignore them")
+            return None
+    return found
 
 
 def _placed(each: PlacedT) -> PlacedT:
@@ -305,7 +323,7 @@ def _registry(text: str | None, source: str, now: float, notes: list[str]) -> Re
     try:
         return None if text is None else decode_registry(text, source, now)
     except InvalidInput as error:
-        notes.append(f"the books are passed by: {error}")
+        notes.append(f"the registry cannot be read and is ignored: {error}")
         return None
 
 

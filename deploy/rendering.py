@@ -67,6 +67,11 @@ def price(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.4f}"
 
 
+def approximate(text: str, *, estimated: bool) -> str:
+    """A sum, marked if it rests on an estimate."""
+    return f"~{text}" if estimated and text not in ("", UNKNOWN) else text
+
+
 def monthly(per_hour: float) -> str:
     """The monthly cost, in whole dollars from ten dollars on."""
     month = per_hour * HOURS_PER_MONTH

@@ -17,13 +17,15 @@ from agent.settings import AgentSettings
 from manager.daemon_settings import DaemonSettings
 from manager.nodeside.scheduling.args import LoadAwareArgs
 from shared import settings
-from shared.api.colocation import BOUNDS, NODE_CONFIGS, WIRE_NAMES, ColocationStrategy
+from shared.api.colocation import BOUNDS, MAX_NODE_CONFIGS, NODE_CONFIGS, WIRE_NAMES, ColocationStrategy
 from shared.api.selectors import LabelSelector
-from shared.api.thresholds import CLUSTER, NODES, ThresholdStrategy
+from shared.api.thresholds import CLUSTER, MAX_NODE_STRATEGIES, NODES, ThresholdStrategy
 
 Schema: TypeAlias = dict[str, Any]
 
-FILE = Path(__file__).parent / "helm" / "headroom" / "values.schema.json"
+CHART = Path(__file__).parent / "helm" / "headroom"
+FILE = CHART / "values.schema.json"
+REMOVED_FILE = CHART / "files" / "removed-settings.json"  # what the templates answer to removed settings
 SECONDS = "_seconds"
 
 # Settings that the chart itself decides: where the process is, its servers, and its files.
@@ -39,8 +41,9 @@ MANAGER_CHOSEN = frozenset(
     {
         *("kubeconfig", "namespace", "config_namespace", "config_name", "listen", "leader_elect", "identity"),
         *("tls", "authorization"),
-        *("webhook_listen", "webhook_certificates", "webhook_certificate_directory", "webhook_secret"),
+        *("webhook_listen", "webhook_certificate_directory", "webhook_secret"),
         *("webhook_configuration", "webhook_hosts", "load_aware_args"),
+        *("scheduler_name", "scheduler_fallback_seconds", "scheduler_account"),
         *("cloud_provider", "cloud_config", "autoscaling_mode"),
     }
 )
@@ -68,8 +71,9 @@ def generated() -> dict[str, Schema]:
     strategy = _bounded(parts.pop(ColocationStrategy.__name__))
     node_config = {"name": {"type": "string"}, "nodeSelector": selector}
     per_node = _with(parts[ThresholdStrategy.__name__], node_config)
-    threshold_config = {CLUSTER: thresholds, NODES: {"type": "array", "items": per_node}}
-    node_configs = {"type": "array", "items": _with(strategy, node_config)}
+    strategies = {"type": "array", "maxItems": MAX_NODE_STRATEGIES, "items": per_node}
+    threshold_config = {CLUSTER: thresholds, NODES: strategies}
+    node_configs = {"type": "array", "maxItems": MAX_NODE_CONFIGS, "items": _with(strategy, node_config)}
     return {
         "AgentSettings": _settings(AgentSettings, AGENT_CHOSEN),
         "EnforcerSettings": _settings(EnforcerSettings, ENFORCER_CHOSEN),
@@ -80,17 +84,31 @@ def generated() -> dict[str, Schema]:
     }
 
 
+def removed() -> Schema:
+    """The removed settings of each process by key, with what replaces each."""
+    kinds: dict[str, type[msgspec.Struct]] = {"agent": AgentSettings, "manager": DaemonSettings}
+    return {
+        process: {settings.key(name): text for name, text in settings.removed(kind).items()}
+        for process, kind in kinds.items()
+    }
+
+
 def rendered(document: Schema) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 def _settings(kind: type[msgspec.Struct], chosen: frozenset[str]) -> Schema:
-    """The `--config` file of a process, without the fields that are `chosen` for it."""
+    """The `--config` file of a process, without the fields that are `chosen` for it.
+
+    Removed settings are refused by the templates, which can say why.
+    """
     properties = settings.schemas(kind)
     keys = dict(zip((field.name for field in settings.fields(kind)), settings.shown(kind()), strict=True))
+    known = {keys[name]: _field(name, schema) for name, schema in properties.items() if name not in chosen}
+    gone = {settings.key(name): {"description": f"Removed. {text}"} for name, text in settings.removed(kind).items()}
     return {
         "type": "object",
-        "properties": {keys[name]: _field(name, schema) for name, schema in properties.items() if name not in chosen},
+        "properties": gone | known,
         "additionalProperties": False,
     }
 
@@ -126,6 +144,7 @@ def _with(schema: Schema, properties: Schema) -> Schema:
 
 def main() -> int:
     FILE.write_text(rendered(completed(json.loads(FILE.read_text("utf-8")))), encoding="utf-8")
+    REMOVED_FILE.write_text(rendered(removed()), encoding="utf-8")
     return 0
 
 

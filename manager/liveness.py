@@ -13,7 +13,7 @@ MAX_SILENCE_SECONDS = 120.0
 
 # Longer than an autoscaler iteration that uses all of its estimation time, with a cloud that answers at the last
 # moment.
-MAX_ROUND_SECONDS = 600.0
+MAX_ITERATION_SECONDS = 600.0
 
 
 class Liveness:
@@ -30,8 +30,8 @@ class Liveness:
         worker = self._controller.silent_seconds()
         if worker > MAX_SILENCE_SECONDS:
             silent["worker"] = worker
-        if self._autoscaler is not None and (rounds := self._autoscaler.silent_seconds()) > MAX_ROUND_SECONDS:
-            silent["autoscaler"] = rounds
+        if self._autoscaler is not None and (seconds := self._autoscaler.silent_seconds()) > MAX_ITERATION_SECONDS:
+            silent["autoscaler"] = seconds
         return silent
 
     def overdue(self) -> dict[str, float]:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
+from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from manager import http, trends
@@ -20,7 +21,7 @@ from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from manager.daemon_settings import DaemonSettings
 from manager.informers import SharedInformers
 from manager.liveness import Liveness
-from manager.nodeside import answers, evictions, fleet, workload_trends, workloads
+from manager.nodeside import evictions, fleet, fleet_answers, workload_trends, workloads
 from manager.nodeside.answers import Status
 from manager.nodeside.caches import Caches
 from manager.nodeside.controller import NodeResourceController
@@ -40,13 +41,12 @@ from manager.nodeside.scheduling import args as scheduling_args
 from manager.nodeside.scheduling import explained, extender
 from manager.nodeside.scheduling.advice import Advisor
 from manager.nodeside.tenants import NamespaceTenants
-from manager.nodeside.topologies import Topologies
 from manager.nodeside.workload_trends import WorkloadTrends
 from manager.nodeside.workloads import WorkloadTable
 from manager.nodeside.workqueue import WorkQueue
 from manager.pods import PodRecord
 from manager.settings import ManagerSettings
-from shared import access, descriptors, names, telemetry, termination, web
+from shared import access, descriptors, memory, names, plugins, telemetry, termination, web
 from shared import settings as settings_module
 from shared.clock import Clock, SystemClock
 from shared.errors import InvalidInput
@@ -54,7 +54,6 @@ from shared.kube import config
 from shared.kube.client import Client
 from shared.kube.events import NORMAL, Recorder
 from shared.kube.lease import LeaderElector, LeaseTimes
-from shared.names import Tier
 from shared.telemetry import Loops
 from shared.web.metrics import HttpCollector
 
@@ -74,61 +73,91 @@ WRITERS = 8
 class Manager:
     """The manager on one client: caches, worker, election, HTTP. Call `start` once, and `close` once."""
 
-    def __init__(self, given: DaemonSettings, client: Client, clock: Clock, registry: CollectorRegistry) -> None:
-        self._settings = settings = given.manager
+    def __init__(
+        self,
+        given: DaemonSettings,
+        client: Client,
+        clock: Clock,
+        registry: CollectorRegistry,
+        *,
+        serve: web.ServerFactory = web.server,
+    ) -> None:
+        """`serve` makes the server of the HTTP endpoints."""
+        settings = given.manager
+        self._settings = settings
         self._cluster_name = given.autoscaler.cluster_name
         self._loops = Loops(registry, clock)
         identity = settings.identity or f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
         self._elector = _elector(settings, client, clock, identity)
+        leaders = client.fenced(self.is_leader)  # for what only the leader writes
         self._recorder = None if settings.dry_run else Recorder(client, "headroom-manager", identity)
         self._standing = PersistentProblems(self._recorder, self.is_leader)
         reporter = EventReporter(self._recorder, self._standing)
         queue = WorkQueue(clock)
-        self._topologies = Topologies(client, changed=queue.add) if Tier.BATCH in settings.tiers else None
         self._informers = SharedInformers(client, with_autoscaler=bool(given.autoscaler.cloud_provider))
         self._caches = Caches(client, self._informers, settings, changed=queue.add, configured=reporter.configured)
         tracker = Tracker(clock)
-
-        def forgot(name: str, what: str) -> None:
-            node = self._caches.node(name)
-            if node is not None:
-                reporter.node_event(node, NORMAL, "PredictionForgotten", f"the agent has forgotten {what}")
-
         self._fleet = FleetOverview(
             self._caches,
             clock,
             is_leader=self.is_leader,
             standing=self._standing,
             changed=queue.add,
-            forgot=forgot,
+            forgot=lambda name, what: self._report_forgotten(reporter, name, what),
         )
+        self._controller = self._made_controller(leaders, clock, registry, queue, tracker, reporter)
+        self._autoscaler = self._made_autoscaler(given.autoscaler, leaders, clock, registry)
+        pods = EvictionClient(
+            leaders, clock, reporter, per_minute=settings.evictions_per_minute, is_leader=self.is_leader
+        )
+        self._evictions = Evictions(
+            settings, self._caches, tracker, pods, registry, is_settled=self._controller.is_settled
+        )
+        self._trends = NodeTrends(self._node_amounts, clock)
+        self._workload_trends = WorkloadTrends(self._caches, clock)
+        self._tenants = NamespaceTenants(
+            self._informers.namespaces.get, self._caches.holders.pods_of, self._caches.assumed
+        )
+        self._liveness = Liveness(self._loops, self._controller, self._autoscaler)
+        app = self._made_application(given, client, clock, registry)
+        self._certificate = self._made_certificate(leaders, registry)
+        listen = settings.listen or _default_listen()
+        self._server = serve(
+            app,
+            listen,
+            tls=self._certificate.api.context if self._certificate is not None and settings.tls else None,
+            gate=access.gate(settings.authorization, listen, client, ACCESS_PREFIX),
+        )
+        self._webhook = self._made_webhook(client, registry)
+        self._register_collectors(registry, clock)
+
+    def _made_controller(
+        self,
+        client: Client,
+        clock: Clock,
+        registry: CollectorRegistry,
+        queue: WorkQueue,
+        tracker: Tracker,
+        reporter: EventReporter,
+    ) -> NodeResourceController:
         counters = ManagerCounters(registry)
-        unheard = self._caches.unheard_seconds
-        decisions = NodeDecisions(self._caches, settings, clock, reporter, self._topologies, unheard)
+        decisions = NodeDecisions(self._caches, self._settings, clock, reporter, self._caches.unheard_seconds)
         planner = NodePlanner(self._caches, decisions, tracker, counters, self._fleet.wire)
-        self._controller = NodeResourceController(
+        return NodeResourceController(
             self._caches,
             queue,
             NodeWrites(client, planner, reporter, counters, self.is_leader),
-            settings,
+            self._settings,
             clock,
             pressed=lambda name: self._evictions.pressed(name),
         )
-        self._autoscaler = self._made_autoscaler(given.autoscaler, client, clock, registry)
-        self._evictions = Evictions(
-            settings,
-            self._caches,
-            tracker,
-            EvictionClient(
-                client,
-                clock,
-                reporter,
-                per_minute=settings.evictions_per_minute,
-                is_leader=self.is_leader,
-            ),
-            registry,
-            is_settled=self._controller.is_settled,
-        )
+
+    def _report_forgotten(self, reporter: EventReporter, name: str, what: str) -> None:
+        node = self._caches.node(name)
+        if node is not None:
+            reporter.node_event(node, NORMAL, "PredictionForgotten", f"the agent has forgotten {what}")
+
+    def _register_collectors(self, registry: CollectorRegistry, clock: Clock) -> None:
         registry.register(FleetCollector(self._fleet))
         registry.register(
             StateCollector(
@@ -140,43 +169,40 @@ class Manager:
                 now=clock.now,
             )
         )
-        self._trends = NodeTrends(self._node_amounts, clock)
-        self._liveness = Liveness(self._loops, self._controller, self._autoscaler)
+        webhook = {} if self._webhook is None else {"webhook": self._webhook.server}
+        registry.register(HttpCollector({"api": self._server} | webhook))
+
+    def _made_application(
+        self, given: DaemonSettings, client: Client, clock: Clock, registry: CollectorRegistry
+    ) -> FastAPI:
         app = http.application(
             reader=self._controller,
             trends=self._trends,
             registry=registry,
             status=self._status,
-            fleet=lambda: answers.fleet(self._fleet),
-            unhealthy=self._liveness.silent,
-            overdue=self._liveness.overdue,
-            version=importlib.metadata.version("headroom"),
+            fleet=lambda: fleet_answers.fleet(self._fleet),
+            loops=self._liveness,
+            version=importlib.metadata.version(plugins.DISTRIBUTION),
             now=clock.now,
         )
-        load_aware_args = scheduling_args.load(settings.load_aware_args)
-        self._tenants = NamespaceTenants(self._informers.namespaces.get, self._caches.holders.pods_of, clock)
-        why_refused = self._tenants.why_refused
-        advisor = Advisor(self._caches, self._controller.decision, load_aware_args, clock, why_refused=why_refused)
+        load_aware_args = scheduling_args.load(given.manager.load_aware_args)
+        advisor = Advisor(
+            self._caches,
+            self._controller.decision,
+            load_aware_args,
+            clock,
+            assumed=self._caches.assumed,
+            why_refused=self._tenants.why_refused,
+        )
         app.include_router(extender.router(advisor, registry))
         app.include_router(explained.router(advisor))
         app.include_router(workloads.router(WorkloadTable(self._caches, clock, PodPeaks(client, clock).read)))
-        self._workload_trends = WorkloadTrends(self._caches, clock)
         app.include_router(workload_trends.router(self._workload_trends))
         if self._autoscaler is not None:
             from manager.autoscaler import router
 
             app.include_router(router.router(self._autoscaler, given.autoscaler))
-        self._certificate = self._made_certificate(client, registry)
-        listen = settings.listen or _default_listen()
-        self._server = web.server(
-            app,
-            listen,
-            tls=self._certificate.api.context if self._certificate is not None and settings.tls else None,
-            gate=access.gate(settings.authorization, listen, client, ACCESS_PREFIX),
-        )
-        self._webhook = self._made_webhook(client, registry)
-        webhook = {} if self._webhook is None else {"webhook": self._webhook.server}
-        registry.register(HttpCollector({"api": self._server} | webhook))
+        return app
 
     @property
     def address(self) -> tuple[str, int]:
@@ -199,8 +225,6 @@ class Manager:
             self._loops.start("events", self._recorder.run)
         self._informers.start(self._loops)
         self._caches.start(self._loops)
-        if self._topologies is not None:
-            self._loops.start("informer-noderesourcetopologies", self._topologies.run)
         self._loops.start("worker", self._controller.run)
         for number in range(WRITERS):
             self._loops.start(f"writer-{number}", self._controller.write)
@@ -244,11 +268,12 @@ class Manager:
         settings = self._settings
         if not chosen.cloud_provider:
             if chosen.nodes or chosen.node_groups or chosen.node_autoprovisioning or chosen.cloud_config:
-                logger.warning("there is no autoscaler: --cloud-provider is not given")
+                logger.warning("the autoscaler does not run: --cloud-provider is not set")
             return None
         from manager.autoscaler import checked_settings, loop  # here, because most managers do not need them
         from manager.autoscaler.environment import ClusterAccess, NodeForecasts, ProcessParts
 
+        chosen = msgspec.structs.replace(chosen, pending=chosen.pending.allowing(settings.scheduler_name))
         lending = Lending(self._caches, self._controller.decision, settings, clock)
         return loop.Autoscaler(
             chosen,
@@ -277,19 +302,33 @@ class Manager:
         if self._certificate is None or not self._serves_webhook:
             return None
         from manager.nodeside.webhook.sources import Sources
+        from manager.nodeside.webhook.tier_scheduler import TierScheduler, renewal_of
         from manager.nodeside.webhook.webhook import Webhook, count_untranslated
 
         def pods() -> Iterable[PodRecord]:
             return itertools.chain.from_iterable(map(self._caches.pods, self._caches.names()))
 
-        count_untranslated(registry, self._settings, pods)
+        settings = self._settings
+        count_untranslated(registry, settings, pods)
+        scheduler = None
+        if settings.scheduler_name:
+            scheduler = TierScheduler(
+                settings.namespace,
+                settings.scheduler_name,
+                lambda: renewal_of(client, settings.namespace, settings.scheduler_name),
+                client.clock,
+                fallback_seconds=settings.scheduler_fallback_seconds,
+                standing=self._standing,
+                registry=registry,
+            )
         return Webhook(
-            self._settings,
+            settings,
             Sources(client, self._informers.namespaces, self._standing, registry),
             registry,
             nodes=self._caches.nodes,
             tls=self._certificate.webhook.context,
             why_denied=self._tenants.why_denied,
+            scheduler=scheduler,
         )
 
     def _elect(self, stop: threading.Event) -> None:
@@ -312,6 +351,7 @@ class Manager:
             config_map=self._settings.config_map_key,
             config_problem="; ".join(map(str, policy.problems)) or None,
             overdue_loops=self._liveness.overdue(),
+            autoscaler=autoscaler is not None,
         )
 
 
@@ -334,6 +374,7 @@ def main(argv: Sequence[str]) -> int:
             environment=os.environ,
         )
         collect_seldom()
+        memory.return_large_blocks()
         descriptors.raise_limit()
         telemetry.configure_logging(level=settings.manager.log_level, style=settings.manager.log_format)
         logger.info("effective settings", extra={"settings": settings_module.shown(settings)})

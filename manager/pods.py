@@ -14,7 +14,6 @@ import msgspec
 from shared import durations, names
 from shared.api import pods
 from shared.api.core import Pod
-from shared.errors import InvalidInput
 from shared.names import PriorityClass, QoS, Tier
 from shared.quantity import QuantityError, Resources
 
@@ -68,9 +67,9 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
 
     A pod of any class may request resources of a tier; a pod that requests both counts under the tier of its class, and
     `held_beside` are its requests of the other. `limits` are of its tier's resources if it has such limits, else
-    native. Only an `active` pod holds its requests: one that is neither finished nor failed. Times are Unix seconds.
-    `numa_nodes` are those it is bound to, empty if it may run on all. `dispensability` is set for pods that hold
-    resources. `workload` is "namespace/Kind/name" of what replaces the pod, empty without.
+    native. Only an `active` pod holds its requests: one that is neither finished nor failed. `admitted` is whether its
+    kubelet has admitted it. Times are Unix seconds. `dispensability` is set for pods that hold resources. `workload` is
+    "namespace/Kind/name" of what replaces the pod, empty without.
     """
 
     key: str
@@ -85,12 +84,12 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     held_tier: Tier | None = None
     held_beside: Resources = NOTHING
     scheduled_at: float | None = None
-    numa_nodes: tuple[int, ...] = ()
     limits: Resources = NOTHING
     initialized_at: float | None = None
     estimation: Estimation | None = None
     dispensability: Dispensability | None = None
     workload: str = ""
+    admitted: bool = False
 
 
 @dataclass(frozen=True)
@@ -116,7 +115,7 @@ def record(pod: Pod) -> PodRecord:
     try:
         priority_class, qos, asked = pods.priority_class(pod), pods.qos(pod), pods.requests(pod)
     except QuantityError as error:
-        logger.error("requests that mean nothing count as none: %s", error, extra={"pod": meta.key})
+        logger.error("invalid requests of a pod are ignored: %s", error, extra={"pod": meta.key})
         priority_class = pods.raw_priority_class(pod) or pods.asked_class(pod)
         qos, asked = QoS.NONE, {}
     tier = _TIER_OF.get(priority_class)
@@ -135,7 +134,6 @@ def record(pod: Pod) -> PodRecord:
         held_tier=held_tier,
         held_beside=beside,
         scheduled_at=_true_since(pod, pods.SCHEDULED),
-        numa_nodes=_numa_nodes(pod),
         limits=_amount(
             limited.get(cpu) or limited.get(names.CPU, 0), limited.get(memory) or limited.get(names.MEMORY, 0)
         ),
@@ -143,6 +141,7 @@ def record(pod: Pod) -> PodRecord:
         estimation=_estimation(pod),
         dispensability=None if held == NOTHING else _dispensability(pod),
         workload=sys.intern(pods.workload(pod)),
+        admitted=pods.is_admitted(pod),
     )
 
 
@@ -174,6 +173,13 @@ def sum_held(running: Iterable[PodRecord]) -> Mapping[Tier, Resources]:
                 other = next(tier for tier in Tier if tier is not pod.held_tier)
                 sums[other] = sums[other].plus(pod.held_beside)
     return sums
+
+
+def held_of(pod: PodRecord, tier: Tier) -> Resources:
+    """The pod's requests of the tier."""
+    if pod.held_tier is None:
+        return NOTHING
+    return pod.held if pod.held_tier is tier else pod.held_beside
 
 
 def requested_by(pod: PodRecord) -> NodeRequests:
@@ -227,14 +233,6 @@ class PodLedger:
             self._sums[node] = self._sums[node].minus(requested_by(known))
         elif known is not None:
             del self._pods[node], self._sums[node]
-
-
-def _numa_nodes(pod: Pod) -> tuple[int, ...]:
-    try:
-        return pods.numa_nodes(pod)
-    except InvalidInput as problem:
-        logger.error("annotation ignored: %s", problem, extra={"pod": pod.metadata.key})
-        return ()
 
 
 def _true_since(pod: Pod, condition_type: str) -> float | None:

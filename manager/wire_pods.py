@@ -58,6 +58,8 @@ def slim_pod(pod: Pod) -> Pod:
             conditions=conditions or None,
             container_statuses=status.container_statuses if resizing else None,
             init_container_statuses=status.init_container_statuses if resizing else None,
+            resource_claim_statuses=status.resource_claim_statuses,
+            extended_resource_claim_status=status.extended_resource_claim_status,
         ),
     )
 

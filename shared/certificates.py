@@ -1,6 +1,6 @@
 """Self-made certificates: `python -m shared.certificates HOST...` prints a chain and its key as JSON.
 
-An authority signs one serving certificate and is forgotten: its key is never stored.
+An authority signs one certificate and is forgotten: its key is never stored.
 """
 
 import datetime as dt
@@ -23,7 +23,7 @@ CLOCK_SKEW_SECONDS = 3600.0  # a certificate is backdated by this much
 
 @dataclass(frozen=True)
 class Pair:
-    """A serving certificate followed by its authority's (PEM), and its private key."""
+    """A certificate followed by its authority's (PEM), and its private key."""
 
     chain: str
     key: str
@@ -59,8 +59,8 @@ def ends_at(chain: bytes) -> float:
     return x509.load_pem_x509_certificates(chain)[0].not_valid_after_utc.timestamp()
 
 
-def issued(hosts: Sequence[str], now: float, valid_seconds: float) -> Pair:
-    """A new authority, and a serving certificate that it signed."""
+def issued(hosts: Sequence[str], now: float, valid_seconds: float, user: str = "") -> Pair:
+    """A new authority, and a serving certificate that it signed; with a `user`, that user's client certificate."""
     begin = dt.datetime.fromtimestamp(now - CLOCK_SKEW_SECONDS, dt.UTC)
     end = dt.datetime.fromtimestamp(now + valid_seconds, dt.UTC)
     authority_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
@@ -87,18 +87,19 @@ def issued(hosts: Sequence[str], now: float, valid_seconds: float) -> Pair:
         .add_extension(_key_usage(signs_certificates=True), critical=True)
         .sign(authority_key, hashes.SHA256())
     )
-    serving = (
-        certificate(_name(SUBJECT), key.public_key())
+    usage = ExtendedKeyUsageOID.CLIENT_AUTH if user else ExtendedKeyUsageOID.SERVER_AUTH
+    leaf = (
+        certificate(_name(user or SUBJECT), key.public_key())
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
         .add_extension(x509.SubjectAlternativeName([_general_name(host) for host in hosts]), critical=False)
         .sign(authority_key, hashes.SHA256())
     )
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    return Pair(_pem(serving) + _pem(authority), private.decode())
+    return Pair(_pem(leaf) + _pem(authority), private.decode())
 
 
 def _name(common_name: str) -> x509.Name:

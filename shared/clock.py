@@ -4,6 +4,8 @@ import threading
 import time
 from typing import Protocol
 
+_SHORT_LOOK_SECONDS = 0.01  # of a machine's time, between two looks at a clock that stands still
+
 
 class Clock(Protocol):
     """A source of time."""
@@ -20,6 +22,10 @@ class Clock(Protocol):
         """Blocks until `event` is set (True) or `seconds` have passed (False)."""
         ...
 
+    def wait_notified(self, condition: threading.Condition, seconds: float) -> None:
+        """Blocks until the condition, which the caller holds, is notified, or `seconds` have passed; may end early."""
+        ...
+
 
 class SystemClock:
     """The machine's clocks."""
@@ -32,6 +38,9 @@ class SystemClock:
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
         return event.wait(max(0.0, seconds))
+
+    def wait_notified(self, condition: threading.Condition, seconds: float) -> None:
+        condition.wait(max(0.0, seconds))
 
 
 class ManualClock:
@@ -66,6 +75,9 @@ class ManualClock:
             self.waiting += 1
             while not event.is_set() and self._monotonic < deadline:
                 # An Event cannot notify this condition, so a set event is seen at the next short look.
-                self._advanced.wait(0.01)
+                self._advanced.wait(_SHORT_LOOK_SECONDS)
             self.waiting -= 1
         return event.is_set()
+
+    def wait_notified(self, condition: threading.Condition, seconds: float) -> None:
+        condition.wait(_SHORT_LOOK_SECONDS if seconds > 0 else 0.0)

@@ -13,7 +13,17 @@ import msgspec
 from shared import durations, quantity
 
 
-class Term(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+class Shown(msgspec.Struct, frozen=True):
+    """A part of a decision that answers of the API contain."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _: object, handler: Any) -> Any:
+        """The schema of the OpenAPI document, which knows dataclasses; msgspec encodes the answers."""
+        fields = [(each.name, each.type, field(default=None)) for each in msgspec.structs.fields(cls)]
+        return handler.generate_schema(make_dataclass(cls.__name__, fields))
+
+
+class Term(Shown, frozen=True, omit_defaults=True, gc=False):
     """One quantity that went into a decision.
 
     `unit` is "milli", "bytes" or "percent", and "basisPoints" (hundredths of a percent) where whole percents do not
@@ -28,14 +38,8 @@ class Term(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     source: str
     time: str | None = None
 
-    @classmethod
-    def __get_pydantic_core_schema__(cls, _: object, handler: Any) -> Any:
-        """The schema of the OpenAPI document, which knows dataclasses; msgspec encodes the answers."""
-        fields = [(each.name, each.type, field(default=None)) for each in msgspec.structs.fields(cls)]
-        return handler.generate_schema(make_dataclass(cls.__name__, fields))
 
-
-class ResourceExplanation(msgspec.Struct, frozen=True):
+class ResourceExplanation(Shown, frozen=True):
     """The derivation of one resource's result; `bound` names the term (or rule) that decides it."""
 
     terms: tuple[Term, ...]

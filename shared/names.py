@@ -6,9 +6,11 @@ INSTALL_NAMESPACE = "headroom-system"
 CONFIG_MAP = "slo-controller-config"
 CONFIG_KEY_COLOCATION = "colocation-config"
 CONFIG_KEY_THRESHOLDS = "resource-threshold-config"
-BOOKS_CONFIG_MAP = "headroom-autoscaler-books"
+REGISTRY_CONFIG_MAP = "headroom-autoscaler-registry"
+FORMER_REGISTRY_CONFIG_MAP = "headroom-autoscaler-books"  # of earlier versions
 DECISIONS_CONFIG_MAP = "headroom-autoscaler-decisions"
 MANAGER_LEASE = "headroom-manager"
+DEFAULT_SCHEDULER = "default-scheduler"
 CA_CONFIG_MAP = "headroom-ca"  # the authority (ca.crt) that clients of the manager trust
 MANAGER_SERVER_NAME = "headroom-manager"  # its certificate always has this name, whatever its Service is called
 
@@ -28,7 +30,6 @@ LABEL_EVICTION_ENABLED = "koordinator.sh/eviction-enabled"
 ANNOTATION_AGENT_ADDRESS = "headroom.io/agent-address"  # on a simulated Node: HOST:PORT of its agent
 ANNOTATION_EVICTION_PRIORITY = "koordinator.sh/eviction-priority"
 ANNOTATION_EXTENDED_RESOURCE_SPEC = "node.koordinator.sh/extended-resource-spec"
-ANNOTATION_RESOURCE_STATUS = "scheduling.koordinator.sh/resource-status"
 
 # On a ClusterColocationProfile, or on a pod itself: requests stay unchanged.
 ANNOTATION_USAGE_CURVE = "headroom.io/usage-curve"  # on a pod of a simulated Node: CURVE or CURVE:SEED
@@ -41,6 +42,8 @@ ANNOTATION_ESTIMATED_SECONDS_AFTER_INITIALIZED = "scheduling.koordinator.sh/load
 ANNOTATION_MIRROR = "kubernetes.io/config.mirror"  # the API's copy of a static pod
 ANNOTATION_PROFILES_DRAWN_BY = "headroom.io/profiles-drawn-by"  # the pod's identity before it has a name
 
+ANNOTATION_RECLAIM_AT = "headroom.io/reclaim-at"  # on a pod: when it will be evicted, RFC 3339
+
 # JSON: by container, the native limits that the webhook set where the pod had none.
 ANNOTATION_DEFAULTED_LIMITS = "headroom.io/defaulted-limits"
 
@@ -48,9 +51,6 @@ ANNOTATION_DEFAULTED_LIMITS = "headroom.io/defaulted-limits"
 ANNOTATION_USAGE_THRESHOLDS = "scheduling.koordinator.sh/usage-thresholds"
 ANNOTATION_COLOCATION_STRATEGY = "node.koordinator.sh/colocation-strategy"
 ANNOTATION_NODE_RESERVATION = "node.koordinator.sh/reservation"
-ANNOTATION_RAW_ALLOCATABLE = "node.koordinator.sh/raw-allocatable"
-ANNOTATION_CPU_NORMALIZATION_RATIO = "node.koordinator.sh/cpu-normalization-ratio"
-ANNOTATION_THIRD_PARTY_ALLOCATIONS = "node.koordinator.sh/thirdPartyAllocations"
 ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE = "node.koordinator.sh/originExtendedAllocatable"
 ANNOTATION_DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"  # of a node or a pod
 # On a CapacityBuffer, "true" or "false": whether Mid on offer counts as room for its chunks.

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from shared.errors import InvalidInput
 
-DISTRIBUTION = "headroom"
+DISTRIBUTION = "headroom-k8s"
+"""The name of our own package: `headroom` is another project's on the Python Package Index."""
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from shared.explanation import Shown
+
 LEAST_OUTCOMES = 168  # a week of hours: a shorter time has no week-end
 WORTHWHILE_PERCENT = 1.0  # of requests: the least gain that justifies a change
 
@@ -32,7 +34,9 @@ class Row(NamedTuple):
         )
 
 
-class ModelRecommendation(NamedTuple):
+class ModelRecommendation(Shown, frozen=True):
+    """The model that the outcomes of all models on a node recommend for it, and why."""
+
     model: str
     sentence: str
 

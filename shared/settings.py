@@ -7,6 +7,9 @@ in `_seconds` take Go durations ("30s") or plain seconds, tuples take commas, an
 hides its value wherever settings are shown. Unknown keys are errors everywhere.
 
 A field whose type is a settings class itself is a section of the code alone: its fields stand among the others.
+A field of type `Fixed[...]` is set by code alone, such as a test's or a simulation's: it has no flag, variable or key.
+`REMOVED` of a class has the former settings, each with the sentence that says what replaces it: their flags, variables
+and keys are refused with that. `EXAMPLES` of a class is the text of `shared.examples` that ends its help.
 """
 
 import argparse
@@ -15,16 +18,57 @@ import logging
 import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeAlias, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from shared import durations
-from shared.errors import InvalidInput
+from shared.errors import InvalidInput, gone
 
 logger = logging.getLogger(__name__)
 
 S = TypeVar("S", bound=msgspec.Struct)
+T = TypeVar("T")
+
+_FIXED = "fixed"
+Fixed: TypeAlias = Annotated[T, Meta(extra={_FIXED: True})]
+
+LogLevel: TypeAlias = Annotated[
+    str,
+    Meta(
+        pattern="^(debug|info|warning|error)$",
+        description="Lowest level of log lines that are written: debug, info, warning or error.",
+    ),
+]
+LogFormat: TypeAlias = Annotated[
+    str,
+    Meta(
+        pattern="^(auto|json|text)$",
+        description="Format of log lines: json, text, or auto, which writes text to a terminal and JSON elsewhere.",
+    ),
+]
+
+Kubeconfig: TypeAlias = Annotated[
+    str,
+    Meta(
+        description="Path of the kubeconfig file. If empty, the in-cluster configuration is used, then "
+        "the user's kubeconfig."
+    ),
+]
+Authorization: TypeAlias = Annotated[
+    typing.Literal["auto", "delegated", "off"],
+    Meta(
+        description="Who may use the HTTP endpoints. delegated: clients that the API server authenticates "
+        "and authorizes; off: every client; auto: on a loopback address only clients on this "
+        "machine, on other addresses as delegated."
+    ),
+]
+CgroupRoot: TypeAlias = Annotated[str, Meta(description="Directory where cgroups are mounted.")]
+CgroupParent: TypeAlias = Annotated[
+    str,
+    Meta(description="Path below cgroup_root that contains kubepods, for example /kubelet. If empty, it is detected."),
+]
 
 ENVIRONMENT_PREFIX = "HEADROOM_"
 HELP_ALL = "--help-all"
@@ -58,10 +102,11 @@ def load_with_sources(
 
     Raises InvalidInput.
     """
+    _refuse_removed_flags(kind, argv, environment)
     flags = vars(_parser(kind, program, description, shows_all=HELP_ALL in argv).parse_args(argv))
     file = flags.pop("config") or environment.get(ENVIRONMENT_PREFIX + "CONFIG")
     known = fields(kind)
-    values = _from_file(Path(file), {key(f.name): f for f in known}) if file else {}
+    values = _from_file(Path(file), {key(f.name): f for f in known}, _removed_keys(kind)) if file else {}
     sources = dict.fromkeys(values, str(file))
     for field in known:
         variable = ENVIRONMENT_PREFIX + _stem(field.name).upper()
@@ -82,17 +127,24 @@ def shown(settings: msgspec.Struct) -> dict[str, object]:
         value = getattr(settings, field.name)
         if _section(field):
             found |= shown(value)
-        else:
+        elif not _is_fixed(field):
             found[key(field.name)] = _REDACTED if _is_secret(field) and value else value
     return found
 
 
 def fields(kind: type[msgspec.Struct]) -> list[msgspec.structs.FieldInfo]:
-    """The fields of a settings class, those of its sections among them."""
-    found: list[msgspec.structs.FieldInfo] = []
+    """The fields of a settings class that can be set from outside, those of its sections among them."""
+    return [field for field in _all_fields(kind) if not _is_fixed(field)]
+
+
+def removed(kind: type[msgspec.Struct]) -> dict[str, str]:
+    """The former fields of a settings class, those of its sections among them, and what replaces each."""
+    found: dict[str, str] = {}
+    for base in kind.__mro__:
+        found |= vars(base).get("REMOVED", {})
     for field in msgspec.structs.fields(kind):
-        section = _section(field)
-        found += fields(section) if section else [field]
+        if section := _section(field):
+            found |= removed(section)
     return found
 
 
@@ -102,7 +154,7 @@ def combine(kind: type[S], values: Mapping[str, object]) -> S:
     parts: dict[str, object] = {}
     for field in msgspec.structs.fields(kind):
         if section := _section(field):
-            names = [each.name for each in fields(section) if each.name in rest]
+            names = [each.name for each in _all_fields(section) if each.name in rest]
             parts[field.name] = combine(section, {name: rest.pop(name) for name in names})
     return msgspec.convert(rest | parts, kind, strict=True)
 
@@ -113,7 +165,16 @@ def schemas(kind: type[msgspec.Struct]) -> dict[str, dict[str, typing.Any]]:
     found: dict[str, dict[str, typing.Any]] = {}
     for field in msgspec.structs.fields(kind):
         section = _section(field)
-        found |= schemas(section) if section else {field.name: own[field.encode_name]}
+        if not _is_fixed(field):
+            found |= schemas(section) if section else {field.name: own[field.encode_name]}
+    return found
+
+
+def _all_fields(kind: type[msgspec.Struct]) -> list[msgspec.structs.FieldInfo]:
+    found: list[msgspec.structs.FieldInfo] = []
+    for field in msgspec.structs.fields(kind):
+        section = _section(field)
+        found += _all_fields(section) if section else [field]
     return found
 
 
@@ -135,7 +196,23 @@ def _build(kind: type[S], values: dict[str, object], sources: Mapping[str, str])
         ) from error
 
 
-def _from_file(file: Path, fields: Mapping[str, msgspec.structs.FieldInfo]) -> dict[str, object]:
+def _removed_keys(kind: type[msgspec.Struct]) -> dict[str, str]:
+    return {key(name): replacement for name, replacement in removed(kind).items()}
+
+
+def _refuse_removed_flags(kind: type[msgspec.Struct], argv: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Raises InvalidInput for a flag or a variable of a removed setting."""
+    given = {argument.partition("=")[0]: argument.partition("=")[2] for argument in argv}
+    for name, replacement in removed(kind).items():
+        variable = ENVIRONMENT_PREFIX + _stem(name).upper()
+        for source, values in ((_flag(name), given), (variable, environment)):
+            if source in values:
+                raise InvalidInput(source=source, field=key(name), value=values[source], problem=gone(replacement))
+
+
+def _from_file(
+    file: Path, fields: Mapping[str, msgspec.structs.FieldInfo], removed_keys: Mapping[str, str]
+) -> dict[str, object]:
     from shared import yaml_file  # imported here, because most processes have no file
 
     document = yaml_file.read(file, "--config") or {}
@@ -148,6 +225,8 @@ def _from_file(file: Path, fields: Mapping[str, msgspec.structs.FieldInfo]) -> d
         )
     values: dict[str, object] = {}
     for key, value in document.items():
+        if key in removed_keys:
+            raise InvalidInput(source=str(file), field=key, value=value, problem=gone(removed_keys[key]))
         if key not in fields:
             raise InvalidInput(
                 source=str(file),
@@ -194,7 +273,12 @@ def _is_number(text: str) -> bool:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Reports an error in one line; the usage with all flags would bury it."""
+    """Ends help with examples. Reports an error in one line; the usage with all flags would bury it."""
+
+    examples = ""
+
+    def format_help(self) -> str:
+        return f"{super().format_help()}\n{self.examples}\n" if self.examples else super().format_help()
 
     def error(self, message: str) -> typing.NoReturn:
         unknown = message.removeprefix("unrecognized arguments: ").split()[0].partition("=")[0]
@@ -210,6 +294,7 @@ def _parser(
     own = _own(kind)
     more = len(fields(kind)) - len(own)
     parser = _Parser(prog=program, description=description, usage=f"{program} [options]")
+    parser.examples = getattr(kind, "EXAMPLES", "")
     if more:
         parser.add_argument(HELP_ALL, action="help", help=f"show {more} more options, too")
     parser.add_argument("--config", metavar="FILE", help="YAML file with settings (keys in camelCase)")
@@ -230,9 +315,10 @@ def _parser(
 
 
 def _own(kind: type[msgspec.Struct]) -> set[str]:
-    """Names of the settings that a process does not inherit: those of its last section, where it has sections."""
+    """Names of the settings that a process does not inherit: those of its last section, where it has only sections."""
+    own = kind.__annotations__.keys() & {field.name for field in fields(kind)}
     sections = [section for field in msgspec.structs.fields(kind) if (section := _section(field))]
-    return {field.name for field in fields(sections[-1])} if sections else set(kind.__annotations__)
+    return own or {field.name for section in sections[-1:] for field in fields(section)}
 
 
 def _default(field: msgspec.structs.FieldInfo) -> str:
@@ -244,6 +330,10 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
 def _meta(field: msgspec.structs.FieldInfo) -> msgspec.Meta:
     metas = [m for m in typing.get_args(field.type)[1:] if isinstance(m, msgspec.Meta)]
     return metas[0] if metas else msgspec.Meta()
+
+
+def _is_fixed(field: msgspec.structs.FieldInfo) -> bool:
+    return bool((_meta(field).extra or {}).get(_FIXED))
 
 
 def _is_secret(field: msgspec.structs.FieldInfo) -> bool:

@@ -9,9 +9,11 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry
 
 from shared.clock import Clock, SystemClock
+from shared.metric_families import CounterFamily
+from shared.stop import Stop
 
 logger = logging.getLogger(__name__)
 
@@ -20,6 +22,11 @@ _RECORD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {
     "asctime",
     "taskName",
 }
+
+_LOOP_FAILURES = CounterFamily("headroom_loop_failures", "Failures of a background loop.", ("loop",))
+_LOOP_OVERRUNS = CounterFamily(
+    "headroom_loop_overruns", "Runs of a periodic loop that took longer than its interval.", ("loop",)
+)
 
 
 class JsonFormatter(logging.Formatter):
@@ -79,7 +86,7 @@ class OncePerMinute(logging.Filter):
 class LoopBody(Protocol):
     """The body of a supervised thread; returns when `stop` is set."""
 
-    def __call__(self, stop: threading.Event, /) -> None: ...
+    def __call__(self, stop: Stop, /) -> None: ...
 
 
 class Loops:
@@ -95,23 +102,13 @@ class Loops:
         clock: Clock | None = None,
         restart_seconds: float = 1.0,
     ) -> None:
-        self.stop = threading.Event()
+        self.stop = Stop()
         self._clock = clock or SystemClock()
         self._restart_seconds = restart_seconds
         self._threads: list[threading.Thread] = []
         self._beats: dict[str, tuple[float, float]] = {}
-        self._failures = Counter(
-            "headroom_loop_failures",
-            "Failures of a background loop",
-            ["loop"],
-            registry=registry,
-        )
-        self._overruns = Counter(
-            "headroom_loop_overruns",
-            "Rounds of a periodic loop that outlasted its interval",
-            ["loop"],
-            registry=registry,
-        )
+        self._failures = _LOOP_FAILURES.register(registry)
+        self._overruns = _LOOP_OVERRUNS.register(registry)
 
     def start(self, name: str, body: LoopBody) -> None:
         """Runs `body(stop)` in a thread until the process ends."""
@@ -166,7 +163,7 @@ class Loops:
         name: str,
         interval_seconds: Callable[[], float],
         work: Callable[[], None],
-        stop: threading.Event,
+        stop: Stop,
     ) -> None:
         due = self._clock.monotonic()
         while True:

@@ -4,17 +4,19 @@ import os
 import signal
 import threading
 
+from shared.stop import Stop
+
 _NUMBERS = (signal.SIGTERM, signal.SIGINT)
 
 
-def event() -> threading.Event:
+def event() -> Stop:
     """An Event that is set once either signal comes. Call it in the main thread, once.
 
     Python runs handlers in the main thread, between two of its instructions. When that thread is just about to wait, or
     the kernel gives the signal to another thread, the handler would not run until the wait ends. So a separate thread
     sets the Event: the interpreter immediately writes the signal's number into a pipe, which that thread reads.
     """
-    stop = threading.Event()
+    stop = Stop()
     heard, told = os.pipe()
     os.set_blocking(told, False)
 

@@ -10,6 +10,8 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
+from tests.node.layout import DEFAULT, Kind
+from tests.simulation import reached
 from tests.support import budgets
 from tests.support.apiserver import EMBEDDED, NODE, REAL
 from tests.support.closing import Closing
@@ -22,6 +24,9 @@ IN_CI = bool(os.environ.get("CI"))
 # Here tests compute; elsewhere they wait.
 UNIT = "tests/unit"
 
+# Each of its tests is one process that computes.
+SIMULATION = "tests/simulation/test_simulation.py"
+
 # What `make test-apiserver` runs.
 ON_REAL = ("tests/integration", "tests/e2e", "tests/chart", "tests/parity")
 
@@ -32,7 +37,8 @@ ONE_CLUSTER = (
     # before they ask again.
     tuple(f"tests/node/test_{name}.py" for name in ("counters", "installation", "isolation", "shortfall", "outages")),
     tuple(
-        f"tests/node/test_{name}.py" for name in ("leaves_nothing", "lifecycle", "lending", "second_node", "uninstall")
+        f"tests/node/test_{name}.py"
+        for name in ("leaves_nothing", "lifecycle", "lending", "second_node", "uninstall", "journey")
     ),
 )
 
@@ -53,12 +59,29 @@ OTHER_TIERS = {
 EMBEDDED_PROVES = ("embedded_only", "own_decision")
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says what the simulations, on new seeds each time, did not reach: that is chance, and fails nothing."""
+    reports = [each for of in terminalreporter.stats.values() for each in of if isinstance(each, pytest.TestReport)]
+    properties = [named for each in reports for named in each.user_properties]
+    found = [frozenset(value) for name, value in properties if name == reached.PROPERTY and isinstance(value, list)]
+    if found:
+        terminalreporter.section(f"reached by {len(found)} simulations")
+        for line in reached.report(found):
+            terminalreporter.line(line)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--cluster",
         choices=(EMBEDDED, REAL, NODE),
         default=EMBEDDED,
         help="the embedded API server; a real control plane from KUBEBUILDER_ASSETS or PATH; one with a real node",
+    )
+    parser.addoption(
+        "--node",
+        choices=tuple(Kind),
+        default=DEFAULT,
+        help="of --cluster node, what its nodes are made of",
     )
     parser.addoption(
         "--thorough",
@@ -84,7 +107,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
-    """Each file goes to one worker, and those that share a cluster go to the same one."""
+    """Each file goes to one worker, those that share a cluster to the same one, and each simulated cluster to any."""
     scheduler = LoadFileScheduling(config, log)
     scheduler._split_scope = _scope
     return scheduler
@@ -92,6 +115,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 
 def _scope(nodeid: str) -> str:
     file = nodeid.split("::")[0]
+    if file == SIMULATION:
+        return nodeid
     return next((files[0] for files in ONE_CLUSTER if file in files), file)
 
 

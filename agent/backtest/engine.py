@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from agent.backtest.recording import PodSchedule
 from agent.backtest.replay import ReplayTick
-from agent.predict_server import plugins
+from agent.predict_server import debts, plugins
 from agent.predict_server.decay import Floats
 from agent.predict_server.histogram import Rows
 from agent.predict_server.histories import Histories
 from agent.predict_server.ledger import Ledger
-from agent.predict_server.models import Outcome, Situation, Uses
+from agent.predict_server.models import OpenPromises, Outcome, Situation, Uses
 from agent.predict_server.plugins import Model
 from agent.predict_server.policy import PredictionPolicy
 from agent.predict_server.table import ModelTable
@@ -36,12 +36,24 @@ class BacktestPromise(NamedTuple):
     horizon_hours: int
 
 
+class Open(NamedTuple):
+    """The promises of a horizon without an outcome: when they were made, and the most that was used by now; shapes
+    (promises,) and (promises, nodes, 2).
+    """
+
+    horizon_seconds: float
+    made: Floats
+    reached: Floats
+
+
 class TrainingStep(NamedTuple):
-    """A training step: a sample for each key, shape (keys, 2), and the outcomes of promises, for all models alike."""
+    """A training step: a sample for each key, shape (keys, 2), and the outcomes of promises and those that are open."""
 
     keys: Sequence[str]
     usages: Floats
     outcomes: Sequence[Outcome]
+    open: Sequence[Open]
+    nodes: tuple[str, ...]
     time: float
 
 
@@ -65,18 +77,28 @@ class FleetModel:
         if target_percent is not None:
             parameters = replace(parameters, target_violation_percent=target_percent)
         self._model = Model(name, parameters, source="--model", on_failure=lambda _: None)
+        self._learns = Uses.TARGET in self._model.uses  # only such a model heeds broken promises before their outcome
         self._promised: dict[tuple[float, float], Floats] = {}  # by horizon and time in seconds; shape (nodes, 2)
 
     def train(self, samples: TrainingStep) -> None:
         """One training step, with the outcomes of this model's promises."""
         self._model.update(samples.keys, samples.usages, samples.time)
-        self._model.observe(
-            [
-                replace(outcome, promised=self._promised.pop((outcome.horizon_seconds, outcome.predicted_at)))
-                for outcome in samples.outcomes
-            ]
-        )
+        outcomes = [
+            replace(outcome, promised=self._promised.pop((outcome.horizon_seconds, outcome.predicted_at)))
+            for outcome in samples.outcomes
+        ]
+        self._model.observe(outcomes, self._broken(samples) if self._learns else ())
         self._raise_problem()
+
+    def _broken(self, samples: TrainingStep) -> list[OpenPromises]:
+        """The open promises of each horizon of which one is broken."""
+        found = []
+        for seconds, made, reached in samples.open:
+            if len(made):
+                promised = np.stack([self._promised[seconds, one] for one in made.tolist()])
+                if debts.violated(promised, reached).any():
+                    found.append(OpenPromises(samples.nodes, seconds, made, promised, reached, samples.time))
+        return found
 
     def peaks(self, situation: Situation) -> Mapping[BacktestPromise, Floats]:
         """The present promises, each of shape (nodes,)."""
@@ -144,9 +166,9 @@ class FleetBank:
         usages[:, self._resource] = np.concatenate([tick.usage, of_nodes, of_workloads])
         self._table.train(keys, usages, tick.time)
         since = tick.time - tick.age_seconds
-        return TrainingStep(
-            keys, usages, self._ledger.observe(tick.node, usages[: len(tick.pods)], since, tick.time), tick.time
-        )
+        outcomes = self._ledger.observe(tick.node, usages[: len(tick.pods)], since, tick.time)
+        opened = [Open(seconds, *self._ledger.open(seconds)) for seconds in self._horizons_seconds]
+        return TrainingStep(keys, usages, outcomes, opened, self._ledger.nodes, tick.time)
 
     def _own(self, tick: ReplayTick) -> None:
         """Records the workloads of a tick's pods; a workload's history covers one node."""

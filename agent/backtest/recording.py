@@ -1,11 +1,13 @@
 """Recorded usage on a regular grid of ticks, with the place and time of each pod. Pure."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from agent.metric_cache.aggregate import Aggregation, aggregate
 from agent.predict_server.decay import Floats
 from agent.predict_server.histogram import Rows
 
@@ -26,6 +28,7 @@ class RecordedUsage:
     start: float
     interval_seconds: float
     workloads: Rows = field(default_factory=lambda: np.zeros(0, np.intp))
+    aggregate: str = ""  # what a sample is of its interval, as mean, max or p90; empty where unknown
 
     @property
     def ticks(self) -> int:
@@ -34,6 +37,16 @@ class RecordedUsage:
     def times(self) -> Floats:
         """Unix seconds of every tick."""
         return self.start + self.interval_seconds * np.arange(self.ticks, dtype=np.float64)
+
+    def in_steps(self, seconds: float, how: Aggregation) -> "RecordedUsage":
+        """Takes finer samples as an agent that trains at this interval does: one number for each interval."""
+        each = round(seconds / self.interval_seconds)
+        if each <= 1 or not math.isclose(each * self.interval_seconds, seconds):
+            return self
+        steps = self.ticks // each
+        parts = self.usage[:, : steps * each].reshape(len(self.usage), steps, each)
+        usage = np.stack([aggregate(parts[:, step].T.astype(np.float32), how) for step in range(steps)], axis=1)
+        return replace(self, usage=usage, interval_seconds=seconds, aggregate=str(how))
 
     def capped_and_filled(self) -> "RecordedUsage":
         """Caps usage at the limit and carries the last sample over gaps of up to an hour."""

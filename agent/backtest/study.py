@@ -18,11 +18,14 @@ from agent.backtest.recording import PodSchedule, RecordedUsage
 from agent.predict_server.decay import Floats
 from agent.predict_server.histogram import Rows
 from agent.predict_server.policy import PredictionPolicy
+from agent.predict_server.prediction import target_note
 from shared.errors import HeadroomError
+from shared.node_kind import NodeKind, node_kind
 
 HOUR_SECONDS = 3600.0
 DAY_HOURS = 24
 WEEK_HOURS = 7 * DAY_HOURS
+UNOWNED = -1  # among workloads
 _SHARED = ""  # the training that all models share
 
 
@@ -74,10 +77,16 @@ class Played(NamedTuple):
     came: Mapping[int, Floats]  # by horizon in hours
     promised: Mapping[BacktestPromise, Floats]
     cpu_seconds: Mapping[str, float]  # by model, including everything it would need alone
+    interval_seconds: float  # of the usage that was replayed, and what a sample is of it
+    aggregate: str
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """One model at one target and horizon; target is null for a model without one, as is any unknown value."""
+    """One model at one target and horizon; target is null for a model without one, as is any unknown value.
+
+    It is of usage in intervals of `resolution_seconds`, by their `aggregate`, and says nothing of what is shorter.
+    `target_note` says what the target cannot mean on one node within the recording.
+    """
 
     source: str
     model: str
@@ -92,6 +101,10 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     withdrawn_percent_per_day: float
     kept_24h_percent: float | None
     first_week_violation_percent: float | None
+    first_day_violation_percent: float
+    resolution_seconds: float
+    aggregate: str | None
+    target_note: str | None
     nodes: int
     predictions: int
     cpu_seconds: float
@@ -129,7 +142,8 @@ def play(fleet: RecordedFleet, trial: Trial, ticked: Callable[[int], None] = lam
         ticked(hour_ticks)
     shared = spent.pop(_SHARED)
     seconds = {name: own + shared for name, own in spent.items()}
-    return Played(at, requested, dict(zip(horizons, came, strict=True)), dict(promised), seconds)
+    by_horizon = dict(zip(horizons, came, strict=True))
+    return Played(at, requested, by_horizon, dict(promised), seconds, recorded.interval_seconds, recorded.aggregate)
 
 
 def joined(parts: Sequence[Played]) -> Played:
@@ -145,7 +159,20 @@ def joined(parts: Sequence[Played]) -> Played:
         {hours: side_by_side(part.came[hours] for part in parts) for hours in first.came},
         {promise: side_by_side(part.promised[promise] for part in parts) for promise in first.promised},
         {name: sum(part.cpu_seconds[name] for part in parts) for name in first.cpu_seconds},
+        first.interval_seconds,
+        first.aggregate,
     )
+
+
+def node_kinds(fleet: RecordedFleet) -> list[NodeKind | None]:
+    """Each node's kind, by the pods that run in the middle of the recording; None for a node without any then."""
+    recorded, schedule = fleet.recorded, fleet.schedule
+    pods: list[list[tuple[float, int | None]]] = [[] for _ in range(schedule.nodes)]
+    for pod in schedule.present(recorded.ticks // 2).tolist():
+        series = schedule.series[pod]
+        workload = int(recorded.workloads[series]) if len(recorded.workloads) else UNOWNED
+        pods[schedule.node[pod]].append((float(recorded.limits[series]), None if workload == UNOWNED else workload))
+    return [node_kind(each) for each in pods]
 
 
 def warm_up_hours(hours: int, horizon_hours: int) -> int:
@@ -181,8 +208,18 @@ def _result(source: str, trial: Trial, played: Played, promise: BacktestPromise)
         **promise._asdict(),
         **vars(scores) | {"kept_24h_percent": None if np.isnan(scores.kept_24h_percent) else scores.kept_24h_percent},
         first_week_violation_percent=first_week,
+        first_day_violation_percent=scored(slice(0, DAY_HOURS)).violation_percent,
+        resolution_seconds=played.interval_seconds,
+        aggregate=played.aggregate or None,
+        target_note=_note(promise, len(played.at)),
         cpu_seconds=round(played.cpu_seconds[promise.model], 3),
     )
+
+
+def _note(promise: BacktestPromise, hours: int) -> str | None:
+    if promise.target_percent is None:
+        return None
+    return target_note(promise.horizon_hours * HOUR_SECONDS, promise.target_percent, hours // DAY_HOURS) or None
 
 
 @contextmanager

@@ -3,15 +3,19 @@
 import logging
 import os
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 from agent.enforcer.enforcer import ROUND_SECONDS, Enforcer
 from agent.enforcer.settings import EnforcerSettings
+from agent.enforcer.watch import FileWatch
 from shared import settings as settings_loader
 from shared import telemetry, termination
 from shared.errors import InvalidInput
 
 logger = logging.getLogger(__name__)
+
+LEAST_SECONDS = 0.01  # between two reads of the quota, however often another process writes it
 
 
 def main(argv: Sequence[str]) -> int:
@@ -30,15 +34,34 @@ def main(argv: Sequence[str]) -> int:
     telemetry.configure_logging(level=settings.log_level, style=settings.log_format)
     logger.info("settings", extra=settings_loader.shown(settings))
     stop = termination.event()
-    enforcer = Enforcer(settings)
+    watch = _watch()
+    enforcer = Enforcer(settings, watch=watch)
     while not stop.is_set():
-        try:
-            enforcer.round()
-        except Exception:
-            logger.exception("a round failed")
-        stop.wait(ROUND_SECONDS)
+        _tried(enforcer.round)
+        until = time.monotonic() + ROUND_SECONDS
+        while watch is not None and (left := until - time.monotonic()) > 0 and not stop.is_set():
+            if watch.wait(left):
+                _tried(enforcer.restore)
+                stop.wait(LEAST_SECONDS)
+        stop.wait(until - time.monotonic())
     enforcer.release()
     return 0
+
+
+def _watch() -> FileWatch | None:
+    """None where the user has none left; then what other processes write is found within a round."""
+    try:
+        return FileWatch()
+    except OSError as error:
+        logger.warning("writes by other processes are found each second, and not at once: %s", error)
+        return None
+
+
+def _tried(work: Callable[[], None]) -> None:
+    try:
+        work()
+    except Exception:
+        logger.exception("a pass of the enforcer failed")
 
 
 if __name__ == "__main__":

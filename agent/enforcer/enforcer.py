@@ -21,9 +21,11 @@ from agent.enforcer.settings import EnforcerSettings
 from agent.enforcer.status import EnforcerStatus
 from agent.enforcer.table import Choices, Knob, Setting
 from agent.enforcer.tree import GONE, NotAllowed, Tree
+from agent.enforcer.watch import FileWatch
 from agent.metrics_advisor import cgroups
-from agent.metrics_advisor.cgroups import PodName
+from agent.metrics_advisor.cgroups import Layout, PodName
 from shared.errors import InvalidInput
+from shared.names import KubeQoS
 from shared.telemetry import OncePerMinute
 
 logger = logging.getLogger(__name__)
@@ -38,14 +40,20 @@ _AGAIN = CgroupBound(cgroup="", file="", term="", amount=None, unit="", value=""
 
 
 class Enforcer:
-    """One thread calls `round` each second, and `release` at the end."""
+    """One thread calls `round` each second, `restore` when `watch` tells of a write, and `release` at the end."""
 
-    def __init__(self, settings: EnforcerSettings, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        settings: EnforcerSettings,
+        monotonic: Callable[[], float] = time.monotonic,
+        watch: FileWatch | None = None,
+    ) -> None:
         self._root, self._parent = Path(settings.cgroup_root), settings.cgroup_parent
         self._orders_dir = Path(settings.orders_dir)
         self._status_dir = Path(settings.status_dir) if settings.status_dir else None
         self._choices = Choices(settings.batch_weight_percent, settings.batch_idle)
         self._monotonic = monotonic
+        self._watch = watch
         self._started_at = monotonic()
         self._orders: Orders | None = None
         self._asked: tuple[tuple[PodOrder, ...], bool] = ((), False)
@@ -76,6 +84,22 @@ class Enforcer:
         if due:
             self._tell(now)
 
+    def restore(self) -> None:
+        """Writes the quota of best-effort pods again where another process has replaced it.
+
+        systemd writes a slice's own quota, which is none, with whatever else it is told of the slice, and kubelets with
+        the driver systemd tell it a weight each minute and with every pod.
+        """
+        tree, held_usec = self._tree, self._status.best_effort_usec
+        if tree is None or held_usec < 0:
+            return
+        try:
+            if tree.quota(tree.best_effort).usec != held_usec:
+                tree.set_quota(tree.best_effort, held_usec)
+                self._status.restored += 1
+        except (OSError, ValueError, NotAllowed) as error:
+            self._went_wrong(tree.best_effort, error)
+
     def release(self) -> None:
         """Removes the quota of best-effort pods."""
         tree = self._tree
@@ -97,7 +121,7 @@ class Enforcer:
         except InvalidInput as error:
             self._status.refused_orders += 1
             self._status.problem = str(error)[: status.MOST_TEXT]
-            logger.error("orders refused, the last good ones stay: %s", error)
+            logger.error("orders rejected, the last valid ones stay in effect: %s", error)
             return
         if found is not None:
             self._orders = found
@@ -108,9 +132,16 @@ class Enforcer:
         layout = cgroups.detect(self._root, self._parent, pods)
         if layout is None:
             self._tree = None
-        elif self._tree is None or self._tree.layout != layout:
+            logger.warning("pods are not bounded: there is no cgroup of a kubelet below %s", self._root)
+            return
+        if self._tree is None or self._tree.layout != layout:
             self._tree = Tree(layout)
-            logger.info("pods are bounded through %s", layout.description, extra={"parent": layout.parent})
+            logger.info("pods are bounded through %s", _said(layout))
+        if self._watch is not None:
+            try:
+                self._tree.follow_quota(self._watch)
+            except (OSError, NotAllowed) as error:
+                self._went_wrong(self._tree.best_effort, error)
 
     def _reconcile(self, current: Orders) -> None:
         tree = self._tree
@@ -212,7 +243,7 @@ class Enforcer:
             return
         told = self._status
         told.at, told.pods = now, len(self._asked[0])
-        told.layout = "" if self._tree is None else self._tree.layout.description
+        told.layout = "" if self._tree is None else _said(self._tree.layout)
         try:
             status.write(self._status_dir, told)
             body = bounds.encoded(self._told)
@@ -221,6 +252,11 @@ class Enforcer:
                 self._told_body = body
         except OSError as error:
             logger.error("the status cannot be written: %s", error)
+
+
+def _said(layout: Layout) -> str:
+    """How the kubelet's cgroups are named, and where they are."""
+    return f"{layout.description}, {layout.class_path(KubeQoS.GUARANTEED)}"
 
 
 def _asked(current: Orders) -> tuple[tuple[PodOrder, ...], bool]:

@@ -9,7 +9,7 @@ from agent.states_informer.pods import NOTHING, NodePod
 from shared import names
 from shared.api import pods
 from shared.api.core import Container
-from shared.api.nodemetric import ResourceThresholds
+from shared.api.nodemetric_spec import ResourceThresholds
 from shared.names import KubeQoS, Tier
 from shared.quantity import MILLI_PER_CORE
 
@@ -26,13 +26,12 @@ def best_effort_milli(
     node_pods: Iterable[NodePod],
     usages: Mapping[str, Usage],
     system_cores: float,
-    others_cores: float,
     thresholds: ResourceThresholds,
 ) -> int:
     """What is left to pods without native requests and limits, in milli-cores: Koordinator's rule.
 
-    capacity x threshold - usage of other pods - `others_cores` (host applications that are not best-effort) - the
-    larger of the system's usage and its reservation; but never less than the rule's minimum.
+    capacity x threshold - usage of other pods - the larger of the system's usage and its reservation; but never less
+    than the rule's minimum.
     """
     used = sum(
         usages[each.uid].cpu_cores
@@ -40,11 +39,7 @@ def best_effort_milli(
         if each.uid in usages and pods.kube_qos(each.pod) is not KubeQoS.BEST_EFFORT
     )
     system_milli = max(system_cores * MILLI_PER_CORE, reserved_milli)
-    left = (
-        capacity_milli * thresholds.cpu_suppress_threshold_percent / 100
-        - (used + others_cores) * MILLI_PER_CORE
-        - system_milli
-    )
+    left = capacity_milli * thresholds.cpu_suppress_threshold_percent / 100 - used * MILLI_PER_CORE - system_milli
     least = capacity_milli * thresholds.cpu_suppress_min_percent / 100
     return int(max(0.0, left, least))
 

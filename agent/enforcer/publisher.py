@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from agent.enforcer import holding, orders, status
@@ -12,20 +12,33 @@ from agent.enforcer.orders import Orders, PodOrder, Suppress
 from agent.metric_cache import series
 from agent.metric_cache.aggregate import Aggregation
 from agent.metric_cache.cache import MetricCache
-from agent.metric_cache.series import Kind
-from agent.metric_cache.series import Metric as Measure
 from agent.states_informer.informer import LocalNode, StatesInformer
 from agent.states_informer.pods import NodePod
-from shared.api.nodemetric import ResourceThresholds
-from shared.api.nodeslo import HostApplication
+from shared.api.nodemetric_spec import ResourceThresholds
 from shared.clock import Clock
-from shared.names import QoS
+from shared.metric_families import CounterFamily, GaugeFamily
 from shared.quantity import MILLI_PER_CORE
 
 logger = logging.getLogger(__name__)
 
 PUBLISH_SECONDS = 1.0
 WINDOW_SECONDS = 5  # of the usage that determines the quota of best-effort pods
+
+_BEST_EFFORT_CPU_CORES = GaugeFamily(
+    "headroom_agent_best_effort_cpu_cores", "CPU quota of the best-effort class, in cores."
+)
+_ENFORCER_AGE_SECONDS = GaugeFamily(
+    "headroom_agent_enforcer_age_seconds", "Seconds since the enforcer last reported what it wrote."
+)
+_ENFORCER_PODS = GaugeFamily(
+    "headroom_agent_enforcer_pods", "Number of pods that the enforcer keeps within their bounds."
+)
+_ENFORCER_WRITES = CounterFamily(
+    "headroom_agent_enforcer_writes", "Cgroup values that the enforcer changed, by outcome.", ("outcome",)
+)
+_ENFORCER_REFUSED_ORDERS = CounterFamily(
+    "headroom_agent_enforcer_refused_orders", "Files of the agent that the enforcer rejected."
+)
 
 
 class Publisher:
@@ -40,7 +53,6 @@ class Publisher:
         *,
         second: Callable[[], int],
         thresholds: Callable[[], ResourceThresholds],
-        host_applications: Callable[[], Iterable[HostApplication]],
     ) -> None:
         self._directory = directory
         self._states = states
@@ -48,7 +60,6 @@ class Publisher:
         self._clock = clock
         self._second = second
         self._thresholds = thresholds
-        self._host_applications = host_applications
         self._known: list[NodePod] = []
         self._orders: tuple[PodOrder, ...] = ()
         self.suppress: Suppress | None = None
@@ -75,14 +86,9 @@ class Publisher:
         system = usages.get(series.SYSTEM)
         if system is None or node.capacity.cpu_milli <= 0:
             return None
-        applications = self._cache.aggregate(
-            Aggregation.AVG, WINDOW_SECONDS, kind=Kind.HOST_APPLICATION, metric=Measure.CPU, until=second
-        )
-        yielding = {each.name for each in self._host_applications() if each.qos == QoS.BE}
-        others = sum(cores for key, cores in applications.items() if key.entity not in yielding)
         capacity = min(node.capacity.cpu_milli, orders.MOST_MILLI)
         reserved = max(0, capacity - node.allocatable.cpu_milli)
-        left = holding.best_effort_milli(capacity, reserved, pods, usages, system.cpu_cores, others, thresholds)
+        left = holding.best_effort_milli(capacity, reserved, pods, usages, system.cpu_cores, thresholds)
         return Suppress(cpu_milli=min(left, capacity), capacity_milli=capacity)
 
 
@@ -95,23 +101,21 @@ class EnforcerCollector(Collector):
         self._clock = clock
 
     def collect(self) -> Iterator[Metric]:
-        left = GaugeMetricFamily("headroom_agent_best_effort_cpu_cores", "CPU that best-effort pods are left")
+        left = _BEST_EFFORT_CPU_CORES.scraped()
         if self._publisher.suppress is not None:
             left.add_metric([], self._publisher.suppress.cpu_milli / MILLI_PER_CORE)
         yield left
         told = status.read(self._directory)
         if told is None:
             return
-        age = GaugeMetricFamily("headroom_agent_enforcer_age_seconds", "Since the enforcer last said what it did")
+        age = _ENFORCER_AGE_SECONDS.scraped()
         age.add_metric([], self._clock.monotonic() - told.at)
-        bounded = GaugeMetricFamily("headroom_agent_enforcer_pods", "Pods that the enforcer keeps within their bounds")
+        bounded = _ENFORCER_PODS.scraped()
         bounded.add_metric([], told.pods)
-        writes = CounterMetricFamily(
-            "headroom_agent_enforcer_writes", "Values of cgroups that the enforcer had to change", labels=["outcome"]
-        )
-        for outcome in ("written", "gone", "failed"):
+        writes = _ENFORCER_WRITES.scraped()
+        for outcome in ("written", "restored", "gone", "failed"):
             writes.add_metric([outcome], getattr(told, outcome))
-        refused = CounterMetricFamily("headroom_agent_enforcer_refused_orders", "Orders that the enforcer refused")
+        refused = _ENFORCER_REFUSED_ORDERS.scraped()
         refused.add_metric([], told.refused_orders)
         yield from (age, bounded, writes, refused)
 

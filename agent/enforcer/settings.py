@@ -5,21 +5,40 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from shared.settings import CgroupParent, CgroupRoot, LogFormat, LogLevel
+
 
 class EnforcerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The agent supplies the bounds; the settings hold locations, and how Batch ranks against Mid."""
 
-    orders_dir: Annotated[str, Meta(min_length=1, description="where the agent says what pods hold")] = (
-        "/run/headroom/orders"
-    )
-    status_dir: Annotated[str, Meta(description="where to say what was written, for the agent; empty: nowhere")] = ""
-    cgroup_root: Annotated[str, Meta(description="where cgroups are mounted")] = "/sys/fs/cgroup"
-    cgroup_parent: Annotated[str, Meta(description="path below which kubepods lives; empty: look for it")] = ""
+    orders_dir: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="Directory from which the enforcer reads what the agent reports about the requests of "
+            "Mid and Batch pods.",
+        ),
+    ] = "/run/headroom/orders"
+    status_dir: Annotated[
+        str,
+        Meta(
+            description="Directory in which the enforcer reports to the agent what it wrote. If empty, it "
+            "reports nothing."
+        ),
+    ] = ""
+    cgroup_root: CgroupRoot = "/sys/fs/cgroup"
+    cgroup_parent: CgroupParent = ""
     batch_weight_percent: Annotated[
-        int, Meta(ge=1, le=100, description="share of what Batch pods request that counts for their weight of cpu")
+        int,
+        Meta(
+            ge=1,
+            le=100,
+            description="Percentage of a Batch pod's CPU request that counts for its CPU weight. Mid pods "
+            "count with 100 %.",
+        ),
     ] = 25
     batch_idle: Annotated[
-        bool, Meta(description="run Batch pods only when no other pod wants the cpu, where the kernel has cpu.idle")
+        bool, Meta(description="Run Batch pods only when no other pod wants the CPU. Needs a kernel with cpu.idle.")
     ] = True
-    log_level: Annotated[str, Meta(pattern="^(debug|info|warning|error)$", description="least level shown")] = "info"
-    log_format: Annotated[str, Meta(pattern="^(auto|json|text)$", description="auto: text on a terminal")] = "auto"
+    log_level: LogLevel = "info"
+    log_format: LogFormat = "auto"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from agent.enforcer.table import FILES, MOST_SHARES, OF_MEMORY, PERIOD_USEC, Knob, quota_usec, weight
+from agent.enforcer.watch import FileWatch
 from agent.metrics_advisor.cgroups import Layout
 from shared.names import KubeQoS
 
@@ -106,6 +107,11 @@ class Tree:
                 _, _, period = _text(file).partition(" ")
                 text = f"{'max' if usec < 0 else usec} {period or PERIOD_USEC}"
             _write(file, text)
+
+    def follow_quota(self, watch: FileWatch) -> None:
+        """Makes the watch tell of writes to the quota of best-effort pods."""
+        with self._opened(self.best_effort, Knob.QUOTA, os.O_RDONLY) as file:
+            watch.follow(file)
 
     def _rendered(self, path: str, knob: Knob, value: int, before: str) -> str:
         if knob is Knob.QUOTA and self.v2:

@@ -8,13 +8,13 @@ import numpy as np
 
 from agent.enforcer import bounds
 from agent.http import queries
-from agent.http.rooms import FRESH_SECONDS, READING_SECONDS, Rooms
+from agent.http.rooms import READING_SECONDS, Rooms
 from agent.http.schemas import (
     Aggregate,
     AmountSchema,
     Bound,
     ContainerUsage,
-    ExplainedSchema,
+    DebtSchema,
     Histogram,
     ModelHistory,
     ModelSays,
@@ -27,10 +27,8 @@ from agent.http.schemas import (
     PriorSchema,
     PromiseSchema,
     ReadingSchema,
-    RecommendationSchema,
     ReportSchema,
     SeriesSchema,
-    TermSchema,
     UsageSummary,
     Value,
     Values,
@@ -43,13 +41,13 @@ from agent.metric_cache.series import Kind, Metric, SeriesKey, Usage
 from agent.predict_server import histogram
 from agent.predict_server import prediction as predicted
 from agent.predict_server.histories import History
+from agent.predict_server.models import Debt
 from agent.predict_server.reclaimable import rounded_up
 from agent.predict_server.records import Pair, PromiseRecord
-from agent.reporter.measurements import application_usages
 from agent.reporter.report import amount
 from agent.states_informer.pods import NodePod
 from shared import durations
-from shared.explanation import ResourceExplanation
+from shared.api.predictionprior import WINDOW_DAYS
 from shared.names import PriorityClass
 from shared.quantity import Resources
 
@@ -64,8 +62,10 @@ UNITS: Mapping[Metric, str] = {
     Metric.LOAD_15M: "tasks",
     Metric.DISK_READ: "bytes_per_second",
     Metric.DISK_WRITE: "bytes_per_second",
+    Metric.PROD_THROTTLED_PODS: "pods",
     **dict.fromkeys((one for one in Metric if one.startswith(("memory", "disk_used", "disk_size"))), "bytes"),
-    **dict.fromkeys((one for one in Metric if one.startswith(("psi", "cpu_throttled"))), "ratio"),
+    **dict.fromkeys((one for one in Metric if one.startswith(("psi", "cpu_throttled", "cpu_steal"))), "ratio"),
+    **dict.fromkeys((Metric.PROD_CPU_WAIT, Metric.PROD_MEMORY_WAIT), "ratio"),
 }
 
 
@@ -73,9 +73,6 @@ def node(rooms: Rooms) -> NodeUsage:
     usages, state = rooms.usages(), rooms.states.node()
     used = _used(usages.get(series.NODE))
     classes = {str(one): _used(usages.get(series.of_class(one))) for one in PriorityClass}
-    applications = rooms.cache.aggregate(
-        Aggregation.LAST, FRESH_SECONDS, kind=Kind.HOST_APPLICATION, until=rooms.advisor.second
-    )
     return NodeUsage(
         name=rooms.node_name,
         time=rooms.time,
@@ -85,9 +82,6 @@ def node(rooms: Rooms) -> NodeUsage:
         system=_used(usages.get(series.SYSTEM)),
         allocatable=_amount(state.allocatable if state else None),
         classes={name: used for name, used in classes.items() if used is not None},
-        host_applications={
-            name: _amount_of(usage) for name, usage in application_usages(applications, Metric.MEMORY).items()
-        },
         readings=_readings(rooms, Kind.NODE, ""),
     )
 
@@ -230,28 +224,47 @@ def prediction(rooms: Rooms) -> PredictionSchema:
         models=_models(rooms.predict_server.peaks(listed), found),
         peak=_amount(answer.peak if answer else None),
         node_peak=_amount(found.node_peak),
-        promises=[_promise(one) for one in found.promises],
+        promises=[_promise(one, found) for one in found.promises],
         withdrawals=[
             WithdrawalSchema(one.window_seconds, *(_percent(each) for each in one.percents_per_day))
             for one in found.withdrawn
         ],
-        recommended=RecommendationSchema(*found.recommended) if found.recommended else None,
+        recommended=found.recommended,
         target_violation_percent=found.target_violation_percent,
         prior=PriorSchema("built-in", 0) if found.prior is None else PriorSchema("fleet", found.prior.nodes),
         reclaimable=_amount(answer.result if answer else None),
         reason=explained.reason if explained else found.unclaimed.message,
-        resources={"cpu": _explained(explained.cpu), "memory": _explained(explained.memory)} if explained else {},
+        resources={"cpu": explained.cpu, "memory": explained.memory} if explained else {},
         policy_problem=found.policy_problem,
         predictor_problem=found.predictor_problem,
     )
 
 
-def _promise(promise: predicted.HorizonPromise) -> PromiseSchema:
+def _promise(promise: predicted.HorizonPromise, found: predicted.NodePrediction) -> PromiseSchema:
     kept = promise.kept
     pairs = (kept.violation_percents, kept.severity_percents, kept.over_estimate_percents, kept.lent_percents)
-    coverage = _percent(kept.coverage_percent)
+    target = found.target_violation_percent
+    cpu, memory = (None, None) if promise.debts is None else map(_debt, promise.debts, (0, 1), (found.time, found.time))
     return PromiseSchema(
-        int(kept.horizon_seconds), AmountSchema(*promise.peak), kept.outcomes, coverage, *_percents(kept, *pairs)
+        int(kept.horizon_seconds),
+        AmountSchema(*promise.peak),
+        kept.outcomes,
+        _percent(kept.coverage_percent),
+        "" if target is None else predicted.target_note(kept.horizon_seconds, target, WINDOW_DAYS),
+        cpu,
+        memory,
+        *_percents(kept, *pairs),
+    )
+
+
+def _debt(debt: Debt, resource: int, now: float) -> DebtSchema:
+    return DebtSchema(
+        debt.surprises,
+        durations.timestamp(debt.last) if debt.last else None,
+        str(debt.cause),
+        round(debt.promises, 1),
+        rounded_up(Usage(debt.withheld, debt.withheld))[resource],
+        durations.timestamp(now + debt.seconds) if debt.promises else None,
     )
 
 
@@ -406,11 +419,6 @@ def _history(known: History, now: float) -> ModelHistory:
         mean=AmountSchema(*rounded_up(known.mean)),
         stdev=AmountSchema(*rounded_up(known.stdev)),
     )
-
-
-def _explained(one: ResourceExplanation) -> ExplainedSchema:
-    terms = [TermSchema(**msgspec.structs.asdict(term)) for term in one.terms]
-    return ExplainedSchema(terms, one.bound, one.result)
 
 
 def _rounded(value: float | None) -> float | None:

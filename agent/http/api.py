@@ -17,7 +17,16 @@ from agent.http import answers, description, probes, queries, schemas
 from agent.http.answers import Chosen
 from agent.http.description import Operation
 from agent.http.probes import JSON, ProbeAnswer
-from agent.http.queries import AggregateQuery, HistogramsQuery, NoQuery, PodQuery, RefusedQuery, Selection, SeriesQuery
+from agent.http.queries import (
+    AggregateQuery,
+    HistogramsQuery,
+    NoQuery,
+    NothingSelected,
+    PodQuery,
+    RefusedQuery,
+    Selection,
+    SeriesQuery,
+)
 from agent.http.rooms import Rooms
 from agent.metric_cache import cache
 from shared import errors, web
@@ -25,7 +34,7 @@ from shared.errors import InvalidInput
 
 VERSION = "v1"
 TITLE = "Headroom agent"
-UNPROCESSABLE = 422
+NOT_FOUND, UNPROCESSABLE = 404, 422
 
 
 def application(rooms: Rooms) -> Starlette:
@@ -41,7 +50,12 @@ def application(rooms: Rooms) -> Starlette:
             Route("/openapi.json", described),
             *(Route(operation.path, _endpoint(rooms, operation)) for operation in OPERATIONS),
         ],
-        exception_handlers={HTTPException: _failed, InvalidInput: _refused, RefusedQuery: _refused},
+        exception_handlers={
+            HTTPException: _failed,
+            InvalidInput: _refused,
+            RefusedQuery: _refused,
+            NothingSelected: _unmatched,
+        },
     )
 
 
@@ -76,7 +90,7 @@ def _series(rooms: Rooms, query: SeriesQuery) -> object:
     span = queries.span(query.start, query.end, rooms.clock.now(), query.tier)
     if query.tier not in cache.tiers(query.kind, query.metric):
         problem = f"{query.metric} of kind {query.kind} has single seconds alone"
-        raise queries.refused("tier", str(query.tier), problem)
+        raise queries.unmatched("tier", str(query.tier), problem)
     return answers.samples(rooms, _chosen(rooms, query), query.tier, span)
 
 
@@ -125,6 +139,10 @@ def _failed(_request: Request, error: Exception) -> Response:
 
 def _refused(_request: Request, error: Exception) -> Response:
     return _problem(str(error), UNPROCESSABLE)
+
+
+def _unmatched(_request: Request, error: Exception) -> Response:
+    return _problem(str(error), NOT_FOUND)
 
 
 def _problem(detail: str, status: int, headers: Mapping[str, str] | None = None) -> Response:

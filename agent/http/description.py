@@ -72,10 +72,17 @@ def _parameters(path: str, query: Schema) -> list[dict[str, Any]]:
             "in": "path" if f"{{{name}}}" in path else "query",
             "required": name in query["required"],
             "description": field.get("description", ""),
-            "schema": field,
+            "schema": _sent(field),
         }
         for name, field in query["properties"].items()
     ]
+
+
+def _sent(field: Schema) -> dict[str, Any]:
+    """What a request can have: an address cannot express null, which stands for a parameter that is not there."""
+    sent = {key: value for key, value in field.items() if (key, value) != ("default", None)}
+    kinds = [kind for kind in sent.pop("anyOf", []) if kind != {"type": "null"}]
+    return sent | ({"anyOf": kinds} if kinds else {})
 
 
 def _responses(operation: Operation, answer: Schema, problem: Schema) -> dict[str, Any]:

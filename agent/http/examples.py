@@ -28,6 +28,14 @@ _RECORD = {
     "memory_lent_percent": 60.8,
 }
 _UNKNOWN_RECORD = dict.fromkeys(_RECORD)
+_NO_DEBT = {
+    "surprises": 0,
+    "last_surprise_time": None,
+    "cause": "",
+    "broken_promises": 0.0,
+    "withheld": 0,
+    "paid_time": None,
+}
 _LABELS = {"namespace": "default", "pod": _POD["name"], "priority": "koord-prod", "workload": _POD["workload"]}
 _HISTORY = {
     "first_observed": "2026-01-30T12:00:00Z",
@@ -46,7 +54,6 @@ ANSWERS: dict[str, Any] = {
         "system": {"cpu_milli": 250, "memory_bytes": 536870912},
         "allocatable": {"cpu_milli": 16000, "memory_bytes": 68719476736},
         "classes": {"koord-prod": {"cpu_milli": 1000, "memory_bytes": 1610612736}},
-        "host_applications": {"containerd": {"cpu_milli": 40, "memory_bytes": 83886080}},
         "readings": {**_READINGS, "load_1m": {"value": 0.8, "unit": "tasks"}},
     },
     "listPods": {"time": _TIME, "pods": [_POD]},
@@ -129,6 +136,17 @@ ANSWERS: dict[str, Any] = {
                 "peak": {"cpu_milli": 1090, "memory_bytes": 1663041536},
                 **_RECORD,
                 "coverage_percent": 96.429,
+                "target_note": "1 % is not enforceable within 28 days on one node: one surprise breaks as many "
+                "promises as are allowed in 100 days",
+                "cpu_debt": {
+                    "surprises": 1,
+                    "last_surprise_time": _TIME,
+                    "cause": "Bursting",
+                    "broken_promises": 21.4,
+                    "withheld": 180,
+                    "paid_time": "2026-04-30T12:00:00Z",
+                },
+                "memory_debt": _NO_DEBT,
                 "cpu_severity_percent": 0.031,
                 "memory_severity_percent": 0.0,
                 "cpu_over_estimate_percent": 18.2,

@@ -21,14 +21,24 @@ LATEST = 253402300799.0  # the last second that RFC 3339 can express
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 DEFAULT_RANGE_SECONDS = {StorageTier.SECONDS: 300, StorageTier.MEANS: 86400, StorageTier.MAXIMA: 86400}
 
+# Durations and plain seconds that lie between the bounds whatever their digits; others are read as well.
+_WINDOW = "^([1-9][0-9]{0,4}|[1-5][0-9]{5}|[1-9][0-9]{0,4}s|[1-9][0-9]{0,3}m|[1-9][0-9]?h|1[0-5][0-9]h|16[0-8]h)$"
+
 Query = TypeVar("Query", bound=msgspec.Struct)
 
 Label: TypeAlias = Annotated[str | None, Meta(description="only series with this label, for kinds that have it")]
-Instant: TypeAlias = Annotated[str | None, Meta(description="RFC 3339 or Unix seconds, included")]
+_Moment: TypeAlias = Annotated[
+    str, Meta(extra_json_schema={"anyOf": [{"format": "date-time"}, {"pattern": "^[0-9]{1,11}$"}]})
+]
+Instant: TypeAlias = Annotated[_Moment | None, Meta(description="RFC 3339 or Unix seconds, included")]
 
 
 class RefusedQuery(HeadroomError):
     """Names all parameters that are missing or have no meaning."""
+
+
+class NothingSelected(HeadroomError):
+    """Each parameter has a meaning, and no series can match all of them."""
 
 
 class NoQuery(msgspec.Struct, frozen=True):
@@ -55,7 +65,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     entity: Annotated[
         str | None,
         Meta(description="one series: a pod's uid, uid/container, namespace/Kind/name of a workload, a priority class, "
-             "a host application, a NUMA node's number; empty for node and system"),
+             "a NUMA node's number; empty for node and system"),
     ] = None  # fmt: skip
     namespace: Label = None
     pod: Label = None
@@ -77,7 +87,13 @@ class SeriesQuery(Selection, frozen=True, kw_only=True):
 class AggregateQuery(Selection, frozen=True, kw_only=True):
     """Selects a number for each series."""
 
-    window: Annotated[str, Meta(description="a duration that ends now: 30s, 5m, 168h, or seconds")] = "5m"
+    window: Annotated[
+        str,
+        Meta(
+            description="a duration that ends now, from 1s to 168h: 30s, 5m, or seconds",
+            extra_json_schema={"pattern": _WINDOW, "maxLength": 6},
+        ),
+    ] = "5m"
     agg: Annotated[Aggregation, Meta(description="how many values become one")] = Aggregation.AVG
 
 
@@ -120,11 +136,17 @@ def refused(field: str, value: object, problem: str) -> InvalidInput:
     return InvalidInput(source=SOURCE, field=field, value=value, problem=problem)
 
 
+def unmatched(field: str, value: object, problem: str) -> NothingSelected:
+    return NothingSelected(str(refused(field, value, problem)))
+
+
 def instant(field: str, text: str) -> float:
-    """Unix seconds of an RFC 3339 instant or of a number of Unix seconds."""
-    seconds = float(text) if _NUMBER.fullmatch(text) else _rfc3339(field, text)
-    if not 0 <= seconds <= LATEST:
-        raise refused(field, text, "must lie between 1970 and 9999")
+    """Unix seconds of an RFC 3339 instant or of a number of Unix seconds; what is earlier than 1970 is 1970."""
+    if not _NUMBER.fullmatch(text):
+        return min(max(0.0, _rfc3339(field, text)), LATEST)
+    seconds = float(text)
+    if seconds > LATEST:
+        raise refused(field, text, "must not lie after 9999")
     return seconds
 
 
@@ -150,7 +172,7 @@ def span(start: str | None, end: str | None, now: float, tier: StorageTier) -> S
     last = now if end is None else instant("end", end)
     first = last - DEFAULT_RANGE_SECONDS[tier] if start is None else instant("start", start)
     if first > last:
-        raise refused("start", start, "lies after the end")
+        raise unmatched("start", start, "lies after the end")
     return Span(math.floor(first), math.floor(last))
 
 
@@ -187,5 +209,5 @@ def labels(kind: Kind, given: Mapping[str, str]) -> Mapping[str, str]:
     for name, value in given.items():
         if name not in known:
             said = f"has {', '.join(sorted(known))}" if known else "has no labels"
-            raise refused(name, value, f"kind {kind} {said}")
+            raise unmatched(name, value, f"kind {kind} {said}")
     return given

@@ -6,18 +6,20 @@ from typing import Any
 from agent.metric_cache.aggregate import Aggregation
 from agent.metric_cache.cache import StorageTier
 from agent.metric_cache.series import Kind, Metric
+from shared.explanation import ResourceExplanation
+from shared.recommendation import ModelRecommendation
 
 
 @dataclass(frozen=True)
 class ProblemSchema:
-    """Why there is no answer: the parameter, its value, and what is wrong with it."""
+    """Why the request failed: the parameter, its value, and what is wrong with it."""
 
     detail: str
 
 
 @dataclass(frozen=True)
 class AmountSchema:
-    """cpu in thousandths of a core, memory in bytes."""
+    """CPU in milli-cores and memory in bytes."""
 
     cpu_milli: int
     memory_bytes: int
@@ -25,7 +27,7 @@ class AmountSchema:
 
 @dataclass(frozen=True)
 class ReadingSchema:
-    """A value of the last minute. Ratios are 0 to 1."""
+    """A measurement of the last minute. Ratios are between 0 and 1."""
 
     value: float
     unit: str
@@ -33,7 +35,9 @@ class ReadingSchema:
 
 @dataclass(frozen=True)
 class NodeUsage:
-    """What the node uses, and the part of it that no pod accounts for; `classes` by priority class of pods."""
+    """Usage of the node. `system` is the part that belongs to no pod. `classes` has the usage of pods by priority
+    class.
+    """
 
     name: str
     time: str
@@ -43,13 +47,12 @@ class NodeUsage:
     system: AmountSchema | None
     allocatable: AmountSchema | None
     classes: dict[str, AmountSchema]
-    host_applications: dict[str, AmountSchema]
     readings: dict[str, ReadingSchema]
 
 
 @dataclass(frozen=True)
 class PodUsageSchema:
-    """What a pod uses and what it requested; usage is null while it cannot be read."""
+    """Usage and request of a pod. Usage is null if it cannot be read."""
 
     uid: str
     namespace: str
@@ -70,7 +73,7 @@ class PodsSchema:
 
 @dataclass(frozen=True)
 class ContainerUsage:
-    """What a container uses; usage is null while it cannot be read."""
+    """Usage of a container; null if it cannot be read."""
 
     name: str
     cpu_milli: int | None
@@ -80,7 +83,9 @@ class ContainerUsage:
 
 @dataclass(frozen=True)
 class UsageSummary:
-    """Usage over the last `window_seconds`, as far as there are samples of it; `tier` says what of."""
+    """Usage over the last `window_seconds`, as far as there are samples. `tier` is the resolution that it was computed
+    from.
+    """
 
     window_seconds: int
     tier: StorageTier
@@ -92,7 +97,7 @@ class UsageSummary:
 
 @dataclass(frozen=True)
 class ModelHistory:
-    """What a model knows: decayed mean and standard deviation over `samples` training steps."""
+    """The state of a model: decayed mean and standard deviation over `samples` training steps."""
 
     first_observed: str
     observed_seconds: int
@@ -103,7 +108,7 @@ class ModelHistory:
 
 @dataclass(frozen=True)
 class Bound:
-    """One file of one cgroup as the enforcer keeps it; docs/schemas/pod_bounds.json has each field."""
+    """One cgroup file that the enforcer writes. docs/schemas/pod_bounds.json describes each field."""
 
     cgroup: str
     file: str
@@ -119,7 +124,9 @@ class Bound:
 
 @dataclass(frozen=True)
 class PodBoundsSchema:
-    """What the enforcer last did for a pod, in the order in which it writes; `omitted` are bounds beyond the first."""
+    """The enforcer's last writes for a pod, in the order of writing. `omitted` is the number of further bounds that are
+    not listed.
+    """
 
     tier: str
     bounds: list[Bound]
@@ -128,9 +135,10 @@ class PodBoundsSchema:
 
 @dataclass(frozen=True)
 class PodDetail(PodUsageSchema):
-    """A pod with its containers and its past; `cold` while its history is too short to lend what it does not use.
+    """A pod with its containers and its history. `cold` is true while its history is too short to offer its unused
+    request.
 
-    `enforcer` is null without an enforcer, and for a pod that it does not know.
+    `enforcer` is null if there is no enforcer, or if the enforcer does not know the pod.
     """
 
     time: str
@@ -146,7 +154,7 @@ class PodDetail(PodUsageSchema):
 
 @dataclass(frozen=True)
 class Values:
-    """One series; a value is null where there was no sample."""
+    """One series. A value is null if there was no sample."""
 
     entity: str
     labels: dict[str, str]
@@ -155,7 +163,7 @@ class Values:
 
 @dataclass(frozen=True)
 class SeriesSchema:
-    """Samples at `times` (Unix seconds); those of a five-minute tier stand for the `step_seconds` from there on."""
+    """Samples at `times` (Unix seconds). In a five-minute tier, each one covers the `step_seconds` that follow."""
 
     kind: Kind
     metric: Metric
@@ -168,7 +176,7 @@ class SeriesSchema:
 
 @dataclass(frozen=True)
 class Value:
-    """The aggregate of one series; null without a sample."""
+    """The aggregate of one series; null if there was no sample."""
 
     entity: str
     labels: dict[str, str]
@@ -177,9 +185,10 @@ class Value:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """One number a series over the window that ends with `time`; a count's unit is samples.
+    """One number per series, over the window that ends at `time`. The unit of a count is samples.
 
-    A window answered from the tier 5m-mean is widened to whole five minutes, and its percentiles are of their means.
+    In the tier 5m-mean the window is extended to whole five minutes, and percentiles are those of the five-minute
+    means.
     """
 
     kind: Kind
@@ -193,40 +202,39 @@ class Aggregate:
 
 
 @dataclass(frozen=True)
-class TermSchema:
-    """One quantity that went into the answer; `unit` is "milli", "bytes", "percent" or "basisPoints" (of a ratio that
-    is no whole percent).
+class DebtSchema:
+    """What broken promises cost. A surprise breaks all promises that are open; `surprises` are those of 28 days.
+
+    `broken_promises` are those not made up for by kept ones, `withheld` (milli-cores or bytes) is lent less because of
+    them, until `paid_time` if nothing else breaks. `cause` is the likely one of the last surprise: Correlated (pods
+    peak together), Growing (more from day to day) or Bursting; empty without one.
     """
 
-    name: str
-    value: int
-    unit: str
-    source: str
-    time: str | None
-
-
-@dataclass(frozen=True)
-class ExplainedSchema:
-    """The terms of one resource, and which of them decided."""
-
-    terms: list[TermSchema]
-    bound: str
-    result: int
+    surprises: int
+    last_surprise_time: str | None
+    cause: str
+    broken_promises: float
+    withheld: int
+    paid_time: str | None
 
 
 @dataclass(frozen=True)
 class PromiseSchema:
-    """The peak for one horizon, and how the promises for it were kept in the last 28 days.
+    """The predicted peak for one horizon, and how promises for it were kept in the last 28 days.
 
-    The violations are the percentage of `outcomes` in which more was used than was promised, the severity is the mean
-    excess in percent of the peak that came, the over-estimate what was promised beyond what came, lent the mean share
-    of requests above the promise; null without outcomes. `coverage_percent` is the share of hours with an outcome.
+    A violation is the percentage of `outcomes` in which usage exceeded the promise. Severity is the mean excess as a
+    percentage of the actual peak. Over-estimate is the mean amount by which the promise exceeded the actual peak. Lent
+    is the mean percentage of requests above the promise. These are null without outcomes. `coverage_percent` is the
+    percentage of hours with an outcome.
     """
 
     horizon_seconds: int
     peak: AmountSchema
     outcomes: int
     coverage_percent: float
+    target_note: str
+    cpu_debt: DebtSchema | None
+    memory_debt: DebtSchema | None
     cpu_violation_percent: float | None
     memory_violation_percent: float | None
     cpu_severity_percent: float | None
@@ -239,9 +247,10 @@ class PromiseSchema:
 
 @dataclass(frozen=True)
 class ModelSays(AmountSchema):
-    """The peak that a model says, and what came of its promises for the first horizon in the last 28 days.
+    """The peak that a model predicts, and the outcomes of its promises for the first horizon in the last 28 days.
 
-    That is known of the model in force and of those that run in its shadow; null for others and without outcomes.
+    Outcomes are known for the active model and for its shadow models. They are null for others, and as long as there
+    are none.
     """
 
     outcomes: int | None = None
@@ -253,7 +262,7 @@ class ModelSays(AmountSchema):
 
 @dataclass(frozen=True)
 class WithdrawalSchema:
-    """How much of what is lent is taken back a day, on average over the last `window_seconds`."""
+    """Percentage of the offer that is withdrawn per day, averaged over the last `window_seconds`."""
 
     window_seconds: int
     cpu_percent_per_day: float
@@ -261,16 +270,8 @@ class WithdrawalSchema:
 
 
 @dataclass(frozen=True)
-class RecommendationSchema:
-    """The model that this node should lend by, as far as the outcomes of those that run here say, and why."""
-
-    model: str
-    sentence: str
-
-
-@dataclass(frozen=True)
 class PriorSchema:
-    """What margins start from until the node has outcomes of its own: "built-in", or "fleet" and its nodes."""
+    """What margins start from until the node has outcomes: "built-in", or "fleet" with the number of its nodes."""
 
     source: str
     nodes: int
@@ -278,11 +279,12 @@ class PriorSchema:
 
 @dataclass(frozen=True)
 class PredictionSchema:
-    """The prediction of this moment; what rests on history is null until a model is trained.
+    """The current prediction. Values that need history are null until a model is trained.
 
-    `models` holds what each model would say the peak of prod pods and the system is, `model` names the one in force,
-    which keeps to `target_violation_percent` if it has a target. `history_percent` is how much of the cold start the
-    node's history covers. `reclaimable` is the result, `resources` its terms.
+    `model` names the active model, and `models` has the peak that each model predicts for Prod pods and the system
+    together. `target_violation_percent` is the active model's target, null if it has none. `history_percent` is the
+    percentage of the cold-start period that the node's history covers. `reclaimable` is the result, and `resources` has
+    its terms.
     """
 
     time: str
@@ -298,21 +300,21 @@ class PredictionSchema:
     node_peak: AmountSchema | None
     promises: list[PromiseSchema]
     withdrawals: list[WithdrawalSchema]
-    recommended: RecommendationSchema | None
+    recommended: ModelRecommendation | None
     target_violation_percent: float | None
     prior: PriorSchema
     reclaimable: AmountSchema | None
     reason: str
-    resources: dict[str, ExplainedSchema]
+    resources: dict[str, ResourceExplanation]
     policy_problem: str
     predictor_problem: str
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """A decaying histogram as VPA and Koordinator write it: weights relative to the heaviest bucket's 10000.
+    """A decaying histogram in the format of VPA and Koordinator. The weight of the heaviest bucket is 10000.
 
-    `bucket_starts` says where those buckets begin, in `unit`.
+    `bucket_starts` has the lower bounds of the buckets in `unit`.
     """
 
     unit: str
@@ -324,7 +326,7 @@ class Histogram:
 
 @dataclass(frozen=True)
 class ReportSchema:
-    """The last report that arrived at the API server, as it was sent."""
+    """The last report that the API server accepted, as it was sent."""
 
     time: str
     reason: str

@@ -3,7 +3,7 @@
 Three rings, one file each:
 
     hour     1 s, an hour: the node, system, non-pod, classes and prod-peak; CPU and memory of pods and workloads
-    quarter  1 s, 15 minutes: containers, host applications, NUMA nodes, and the colder values of pods
+    quarter  1 s, 15 minutes: containers, NUMA nodes, and the colder values of pods
     week     5 minutes, 7 days: mean, maximum and count of every series of the hour ring
 
 A row of the week ring is computed from the hour ring when its five minutes are over, so a restart in between loses
@@ -15,12 +15,12 @@ import enum
 import itertools
 import logging
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry
 
 from agent.metric_cache import aggregate, series
 from agent.metric_cache.aggregate import Aggregation
@@ -40,6 +40,7 @@ from agent.metric_cache.windows import (
     split_reads,
 )
 from shared.clock import Clock, SystemClock
+from shared.metric_families import CounterFamily, GaugeFamily
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +59,17 @@ _MEAN, _MAX, _COUNT = range(3)
 _POD_COLUMNS = (4, 32, 4)
 
 Floats: TypeAlias = NDArray[np.float64]
+
+_METRIC_CACHE_DAMAGED_FILES = CounterFamily(
+    "headroom_agent_metric_cache_damaged_files", "Ring files that were renamed because they are damaged."
+)
+_METRIC_CACHE_REFUSED_SERIES = GaugeFamily(
+    "headroom_agent_metric_cache_refused_series", "Number of series that the metric cache rejected for lack of space."
+)
+_METRIC_CACHE_RINGS_IN_MEMORY = GaugeFamily(
+    "headroom_agent_metric_cache_rings_in_memory",
+    "Number of rings of the metric cache that are kept in memory because the disk has no space for them.",
+)
 
 
 class StorageTier(enum.StrEnum):
@@ -96,15 +108,11 @@ class MetricCache:
         limit_bytes: int = DEFAULT_LIMIT_BYTES,
         registry: CollectorRegistry | None = None,
     ) -> None:
-        set_aside = Counter("headroom_agent_metric_cache_set_aside", "Ring files not believed", registry=registry)
+        damaged = _METRIC_CACHE_DAMAGED_FILES.register(registry)
         self._refused_series = 0
-        refused = Gauge("headroom_agent_metric_cache_refused_series", "Series without room", registry=registry)
+        refused = _METRIC_CACHE_REFUSED_SERIES.register(registry)
         refused.set_function(lambda: self._refused_series)
-        in_memory = Gauge(
-            "headroom_agent_metric_cache_rings_in_memory",
-            "Rings that ought to be on disk and are not, or not wholly",
-            registry=registry,
-        )
+        in_memory = _METRIC_CACHE_RINGS_IN_MEMORY.register(registry)
         in_memory.set_function(lambda: len(self.problems))
         hour_rows = max(retention_seconds, LEAST_SECONDS)
         geometries = (
@@ -114,7 +122,7 @@ class MetricCache:
         )
         limits = shares(limit_bytes, geometries, _POD_COLUMNS, retention_seconds)
         self._storages = tuple(map(Storage, geometries, limits, itertools.repeat(disk), ("hour", "quarter", "week")))
-        set_aside.inc(sum(bool(storage.set_aside) for storage in self._storages))
+        damaged.inc(sum(bool(storage.set_aside) for storage in self._storages))
         self._rings = self._hour, self._quarter, self._week = tuple(map(Ring, self._storages))
         self._hot: tuple[SeriesKey, ...] = ()
         self._hot_places: list[_Resolved] = []
@@ -178,7 +186,7 @@ class MetricCache:
     def usages(self, how: Aggregation, window_seconds: int, until: int | None = None) -> dict[str, Usage]:
         """The aggregate over the `window_seconds` seconds up to and including `until` (default: the last one written).
 
-        By model key: NODE, SYSTEM, NON_POD, PROD_PEAK, of_class, of_workload and the uids of pods; those without a
+        By model key: NODE, SYSTEM, PROD_PEAK, of_class, of_workload and the uids of pods; those without a
         sample of both resources in the window are absent. A workload's value is the mean over its pods on this node.
         """
         found = self._windows.aggregate(how, window_seconds, until, _of_usage)
@@ -215,9 +223,15 @@ class MetricCache:
         self, key: SeriesKey, how: Aggregation, window_seconds: int, until: int | None = None
     ) -> float | None:
         """The same for one series; None without a sample."""
+        return self.aggregate_some((key,), how, window_seconds, until).get(key)
+
+    def aggregate_some(
+        self, keys: Sequence[SeriesKey], how: Aggregation, window_seconds: int, until: int | None = None
+    ) -> dict[SeriesKey, float]:
+        """The same for these series, which are all in one ring, in one read; series without a sample are absent."""
         window = self._windows.window(window_seconds, until)
-        fine = find_home(key) == QUARTER or self._windows.is_fine(window)
-        return self._windows.answer(how, window, [key], fine=fine).get(key)
+        fine = find_home(keys[0]) == QUARTER or self._windows.is_fine(window)
+        return self._windows.answer(how, window, keys, fine=fine)
 
     def tier(
         self, kind: Kind, window_seconds: int, until: int | None = None, *, metric: Metric = Metric.CPU
@@ -306,7 +320,9 @@ class MetricCache:
             ring.expire()
         refused = sum(len(ring.refused) for ring in self._rings)
         if refused and not self._refused_series:
-            logger.warning("series without room: give --metric-cache-bytes more, or --metric-retention less")
+            logger.warning(
+                "the metric cache is full and drops series: raise --metric-cache-bytes or lower --metric-retention"
+            )
         self._refused_series = refused
         if self._hour.refused or self._quarter.refused:
             self._hot = ()  # so that series without a column ask again

@@ -185,7 +185,9 @@ def open_ring(path: Path, geometry: Geometry, owner: str, reserve_percent: float
         complaint = str(error)
         aside = path.with_name(path.name + ".bad")
         path.replace(aside)  # replaces an earlier one, so that they do not fill the disk
-        logger.error("ring set aside: %s", error, extra={"path": str(path), "now_at": str(aside)})
+        logger.error(
+            "samples file is invalid and was renamed: %s", error, extra={"path": str(path), "now_at": str(aside)}
+        )
     return _fresh(path, geometry, owner, reserve_percent), complaint
 
 

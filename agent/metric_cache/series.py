@@ -10,17 +10,15 @@ class Kind(enum.StrEnum):
     """The subject of a series."""
 
     NODE = "node"
-    SYSTEM = "system"  # the node's usage beyond its pods and host applications
-    NON_POD = "non-pod"  # the system and the host applications: the system of a prediction
+    SYSTEM = "system"  # the node's usage beyond its pods
     CLASS = "class"  # entity: the priority class
     PROD_PEAK = (
-        # Usage that a lender of capacity must leave room for: prod and class-less pods and non-pod usage, by tick
+        # Usage that a lender of capacity must leave room for: prod and class-less pods and the system, by tick
         "prod-peak"
     )
     POD = "pod"  # entity: uid
     CONTAINER = "container"  # entity: uid/name
     WORKLOAD = "workload"  # entity: namespace/Kind/name of the controlling owner
-    HOST_APPLICATION = "host-application"  # entity: its name
     NUMA = "numa"  # entity: the NUMA node's number
 
 
@@ -38,6 +36,10 @@ class Metric(enum.StrEnum):
     PSI_MEMORY_FULL = "psi_memory_full"
     PSI_IO_SOME = "psi_io_some"
     PSI_IO_FULL = "psi_io_full"
+    PROD_CPU_WAIT = "prod_cpu_wait"  # share of Prod pods' time that they waited for CPU, like the next
+    PROD_MEMORY_WAIT = "prod_memory_wait"
+    PROD_THROTTLED_PODS = "prod_throttled_pods"  # number of Prod pods that their own limits throttled
+    CPU_STEAL = "cpu_steal"  # ratio of the CPUs' time that the hypervisor took
     LOAD_1M = "load_1m"
     LOAD_5M = "load_5m"
     LOAD_15M = "load_15m"
@@ -77,7 +79,6 @@ NOTHING = Usage(0.0, 0.0)
 # Keys of the models of the predict server, and of usages by entity: pods and workloads have their own names.
 NODE = "__node__"
 SYSTEM = "__node-sys__"
-NON_POD = "__node-non-pod__"  # only a key of usages: the model of SYSTEM is trained with it
 PROD_PEAK = "__node-prod-peak__"
 _WORKLOAD_PREFIX = "workload:"
 
@@ -96,7 +97,6 @@ NODE_ENTITIES = frozenset({NODE, SYSTEM, PROD_PEAK, *map(of_class, PriorityClass
 _NODE_KEYS: dict[str, tuple[Kind, str]] = {
     NODE: (Kind.NODE, ""),
     SYSTEM: (Kind.SYSTEM, ""),
-    NON_POD: (Kind.NON_POD, ""),
     PROD_PEAK: (Kind.PROD_PEAK, ""),
     **{of_class(priority_class): (Kind.CLASS, str(priority_class)) for priority_class in PriorityClass},
 }

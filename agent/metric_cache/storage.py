@@ -116,4 +116,4 @@ class Storage:
 
     def _degrade(self, error: OSError) -> None:
         self.problem = f"{self._path}: {error.strerror or error}"
-        logger.error("samples go to memory and not to disk: %s", error, extra={"path": str(self._path)})
+        logger.error("samples are kept in memory and not on disk: %s", error, extra={"path": str(self._path)})

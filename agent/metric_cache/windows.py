@@ -14,7 +14,7 @@ from agent.metric_cache.series import Kind, Metric, SeriesKey
 
 STEP_SECONDS = 300  # of the week ring
 HOUR, QUARTER = range(2)  # the rings of single seconds
-NODE_WIDE = frozenset({Kind.NODE, Kind.SYSTEM, Kind.NON_POD, Kind.PROD_PEAK, Kind.CLASS})
+NODE_WIDE = frozenset({Kind.NODE, Kind.SYSTEM, Kind.PROD_PEAK, Kind.CLASS})
 ENTITIES = frozenset({Kind.POD, Kind.WORKLOAD})
 USAGE = (Metric.CPU, Metric.MEMORY)
 RELINQUISHED_SECONDS = 1800  # reports, each minute, read less; what reads more leaves no pages of the file in memory

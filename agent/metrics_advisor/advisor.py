@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry
 
 from agent.metric_cache.cache import MetricCache
 from agent.metric_cache.series import Kind, Metric, SeriesKey
@@ -18,6 +18,7 @@ from agent.metrics_advisor.usages import Usages
 from agent.states_informer.informer import StatesInformer
 from agent.states_informer.pods import NodePod
 from shared.api.core import Pod
+from shared.metric_families import CounterFamily, HistogramFamily
 from shared.names import LENDING_CLASSES, PriorityClass
 
 logger = logging.getLogger(__name__)
@@ -30,6 +31,12 @@ _CLASSES = tuple(PriorityClass)
 _LENDING = np.array([priority_class in LENDING_CLASSES for priority_class in _CLASSES])
 
 _SWEEP_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+
+_TICKS = CounterFamily("headroom_agent_ticks", "Sampling ticks, by outcome.", ("outcome",))
+_SWEEPS = HistogramFamily(
+    "headroom_agent_sweep_seconds", "Duration of a sampling sweep, which reads and stores everything once."
+)
+_SWEEP_CPU_SECONDS = CounterFamily("headroom_agent_sweep_cpu_seconds", "CPU time of the sampling sweeps in seconds.")
 
 
 class MetricsAdvisor:
@@ -49,17 +56,12 @@ class MetricsAdvisor:
         self._cache = cache
         self._pods: list[NodePod] = []
         self._running: list[Pod] = []
-        self._roster = Roster((), (), (), ())
+        self._roster = Roster([], (), ())
         self._retained: frozenset[str] | None = None
         self._readable = True
-        self._ticks = Counter("headroom_agent_ticks", "Sampling ticks by outcome", ["outcome"], registry=registry)
-        self._sweeps = Histogram(
-            "headroom_agent_sweep_seconds",
-            "How long it took to read and store everything once",
-            buckets=_SWEEP_SECONDS,
-            registry=registry,
-        )
-        self._sweep_cpu = Counter("headroom_agent_sweep_cpu_seconds", "CPU time of these sweeps", registry=registry)
+        self._ticks = _TICKS.register(registry)
+        self._sweeps = _SWEEPS.register(registry, _SWEEP_SECONDS)
+        self._sweep_cpu = _SWEEP_CPU_SECONDS.register(registry)
 
     @property
     def second(self) -> int:
@@ -106,7 +108,7 @@ class MetricsAdvisor:
             self._cache.append_values(second, _NODE_KEYS, np.array(sample.node))
             return
         if not self._roster.fits(sample, pods):
-            self._roster = Roster(pods, sample.pods, sample.containers, sample.host_applications)
+            self._roster = Roster(pods, sample.pods, sample.containers)
         roster = self._roster
         self._cache.append_values(second, roster.keys, roster.values(sample).reshape(-1), sample.readings)
         if roster.uids != self._retained:
@@ -117,13 +119,10 @@ class MetricsAdvisor:
 class Roster:
     """The measured entities and the destinations of their usages, computed once for as long as they stay the same."""
 
-    def __init__(
-        self, pods: Sequence[NodePod], sampled: Iterable[str], containers: Iterable[str], applications: Iterable[str]
-    ) -> None:
+    def __init__(self, pods: Sequence[NodePod], sampled: Iterable[str], containers: Iterable[str]) -> None:
         self._pods = list(pods)
         self._sampled = tuple(sampled)
         self._containers = tuple(containers)
-        self._applications = tuple(applications)
         self.uids = frozenset(pod.uid for pod in pods)
         by_uid = {pod.uid: pod for pod in pods}
         measured = [by_uid[uid] for uid in self._sampled if uid in by_uid]
@@ -137,13 +136,11 @@ class Roster:
         entities = [
             (Kind.NODE, ""),
             (Kind.SYSTEM, ""),
-            (Kind.NON_POD, ""),
             (Kind.PROD_PEAK, ""),
             *((Kind.CLASS, str(priority_class)) for priority_class in _CLASSES),
             *((Kind.POD, pod.uid) for pod in measured),
             *((Kind.WORKLOAD, workload) for workload in workloads),
             *((Kind.CONTAINER, self._containers[place]) for place in self._in_containers),
-            *((Kind.HOST_APPLICATION, name) for name in self._applications),
         ]
         self.keys = tuple(SeriesKey(kind, entity, metric) for kind, entity in entities for metric in _METRICS)
 
@@ -153,27 +150,23 @@ class Roster:
             pods == self._pods
             and Usages.of(sample.pods).names == self._sampled
             and Usages.of(sample.containers).names == self._containers
-            and Usages.of(sample.host_applications).names == self._applications
         )
 
     def values(self, sample: Sample) -> Floats:
         """The usage of all entities in one tick, of shape (entities, 2); `keys` names them. Pure.
 
-        The system is the node's usage beyond its pods and host applications in the same tick, and includes unknown
-        pods. The usage that lending must leave room for also includes the host applications, declared or not. All sums
-        are of one instant, so the peak of a sum is not the sum of peaks. A workload's usage is the mean over its pods
-        here, which is the expected usage of one more pod.
+        The system is the node's usage beyond its pods in the same tick, and includes unknown pods. All sums are of one
+        instant, so the peak of a sum is not the sum of peaks. A workload's usage is the mean over its pods here, which
+        is the expected usage of one more pod.
         """
         node = np.array(sample.node)
         pods = Usages.of(sample.pods).array[self._measured]
-        applications = Usages.of(sample.host_applications).array
         classes = _sums(pods, self._class_of, len(_CLASSES))
         workloads = _sums(pods[self._owned], self._workload_of, len(self._workload_pods)) / self._workload_pods
-        beyond_pods = node - pods.sum(axis=0)
-        system, non_pod = np.maximum(0.0, beyond_pods - applications.sum(axis=0)), np.maximum(0.0, beyond_pods)
-        prod_peak = non_pod + classes[_LENDING].sum(axis=0)
+        system = np.maximum(0.0, node - pods.sum(axis=0))
+        prod_peak = system + classes[_LENDING].sum(axis=0)
         containers = Usages.of(sample.containers).array[self._in_containers]
-        return np.concatenate([[node, system, non_pod, prod_peak], classes, pods, workloads, containers, applications])
+        return np.concatenate([[node, system, prod_peak], classes, pods, workloads, containers])
 
 
 def _sums(usages: Floats, groups: Places, count: int) -> Floats:

@@ -1,8 +1,8 @@
-"""One cgroup's files: a pod's, a container's, a host application's.
+"""One cgroup's files: a pod's, a container's.
 
 The costs decide what is read when (750 real cgroups): CPU time or a memory charge 2 us, memory.stat 10 us, a pressure
 file 9 us including the open. CPU is read at every tick for all cgroups. Memory comes from memory.stat, because no other
-file distinguishes anonymous pages from page cache. For pods and host applications, the basis of predictions, it is read
+file distinguishes anonymous pages from page cache. For pods, the basis of predictions, it is read
 at once when the cgroup's charge has moved, and every `MEMORY_SECONDS` in any case; for containers only the latter. The
 last value holds in between. Pressure is read for a container only if its pod has any: a stalled task counts in every
 cgroup above it.
@@ -57,6 +57,16 @@ class MemoryLines(NamedTuple):
 _V1_LINES, _V2_LINES = MemoryLines.of(v2=False), MemoryLines.of(v2=True)
 
 
+class WaitCounters(NamedTuple):
+    """How long tasks of a v2 cgroup ran and waited, in microseconds, and how often they met limits of their own."""
+
+    used_usec: int
+    throttled: int
+    cpu_waited_usec: int
+    memory_waited_usec: int
+    limited: int
+
+
 class Cgroup:
     """One cgroup's files. Reads raise OSError once the cgroup is removed, ValueError for malformed content.
 
@@ -68,6 +78,7 @@ class Cgroup:
         "_directories",
         "_entity",
         "_kind",
+        "_limited",
         "_memory",
         "_pressure",
         "_throttled",
@@ -99,6 +110,7 @@ class Cgroup:
         self.policies = Pace(MEMORY_SECONDS, monotonic())
         self._throttled: tuple[int, int] | None = None
         self._pressure = True
+        self._limited: tuple[int, int] | None = None  # the wait for memory at which it was read, and the number
 
     def read_memory(self, readings: Readings, *, policies: bool) -> int:
         """Bytes without page cache; the ones with it go to `readings` if `policies` are due."""
@@ -125,6 +137,22 @@ class Cgroup:
         for resource, ratios in pressures.items():
             add_pressure(readings, self._kind, self._entity, resource, ratios)
         return pressures
+
+    def wait_counters(self) -> WaitCounters | None:
+        """None where the kernel does not keep pressure by cgroup, and for malformed files."""
+        try:
+            stat = self.cpu.read()
+            used_usec, throttled = formats.usage_usec(stat), formats.counter_or_zero(stat, b"nr_throttled")
+            cpu, memory = (
+                formats.waited_usec(read_small(f"{self._directories.pressure}/{name}.pressure", _PRESSURE_BYTES))
+                for name in ("cpu", "memory")
+            )
+            if self._limited is None or self._limited[0] != memory:
+                events = read_small(f"{self._directories.memory}/memory.events", _PRESSURE_BYTES)
+                self._limited = memory, sum(formats.counter_or_zero(events, name) for name in (b"high", b"max"))
+        except (OSError, ValueError):
+            return None
+        return WaitCounters(used_usec, throttled, cpu, memory, self._limited[1])
 
     def _read_throttling(self, readings: Readings) -> None:
         before, self._throttled = self._throttled, None

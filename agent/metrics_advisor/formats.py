@@ -28,6 +28,19 @@ def counter(stat: bytes, name: bytes) -> int:
     return int(stat[start:] if end < 0 else stat[start:end])
 
 
+def counter_or_zero(stat: bytes, name: bytes) -> int:
+    """The same, and 0 without the line."""
+    return counter(stat, name) if (b"\n" + name + b" ") in b"\n" + stat else 0
+
+
+def waited_usec(psi: bytes) -> int:
+    """The total of the line "some" of a pressure file: microseconds in which some task waited."""
+    line, _, _ = psi.partition(b"\n")
+    if not line.startswith(b"some "):
+        raise ValueError(f"not a pressure file: {psi[:80]!r}")
+    return int(line[line.index(b"total=") + len(b"total=") :])
+
+
 def sum_of(stat: bytes, keys: Sequence[bytes]) -> int:
     """The sum of the lines that begin with `keys`, each written as b"\nname "; every line must exist."""
     stat = b"\n" + stat
@@ -85,6 +98,12 @@ def busy_seconds(stat: bytes) -> float:
     if len(fields) < _MIN_STAT_FIELDS or fields[0] != b"cpu":
         raise ValueError(f"/proc/stat does not begin with the sum of all CPUs: {fields[:_MIN_STAT_FIELDS]!r}")
     return _busy(fields)
+
+
+def stolen_seconds(stat: bytes) -> float:
+    """CPU time of all CPUs since boot that the hypervisor gave to others; 0 on kernels that do not count it."""
+    fields = stat.split(b"\n", 1)[0].split()
+    return int(fields[_MIN_STAT_FIELDS]) * _TICK_SECONDS if len(fields) > _MIN_STAT_FIELDS else 0.0
 
 
 def busy_seconds_by_cpu(stat: bytes) -> dict[int, float]:

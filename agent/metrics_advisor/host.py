@@ -25,6 +25,7 @@ class Host:
         self._stat = HotFile(f"{proc_root}/stat", descriptors, _STAT_BYTES)
         self._meminfo = HotFile(f"{proc_root}/meminfo", descriptors)
         self._before: CounterReading | None = None
+        self._stolen_seconds = 0.0
         self._cold = Pace(NODE_SECONDS, monotonic())
         self.cpu_count = os.cpu_count() or 1  # online at the last tick; a virtual machine's may change at any time
 
@@ -39,10 +40,18 @@ class Host:
         meminfo = self._meminfo.read()
         memory_bytes = formats.used_bytes(meminfo)
         before, self._before = self._before, reading
+        stolen_before, self._stolen_seconds = self._stolen_seconds, formats.stolen_seconds(stat)
         if self._cold.due(now):
             self._read_cold(meminfo, readings)
         if before is None:
             return None
+        stolen = rates.cores(
+            before._replace(cpu_seconds=stolen_before),
+            reading._replace(cpu_seconds=self._stolen_seconds),
+            self.cpu_count,
+        )
+        if stolen is not None:
+            readings[SeriesKey(Kind.NODE, "", Metric.CPU_STEAL)] = stolen / self.cpu_count
         cpu_cores = rates.cores(before, reading, self.cpu_count)
         return None if cpu_cores is None else Usage(cpu_cores, memory_bytes)
 

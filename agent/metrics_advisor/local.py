@@ -1,28 +1,23 @@
 """This machine as a usage source: procfs for the node, cgroups for pods, or else process trees."""
 
 import logging
-import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from agent.metric_cache.series import Usage
 from agent.metrics_advisor import cgroups
 from agent.metrics_advisor.cgroup import Readings
 from agent.metrics_advisor.cgroups import Layout
 from agent.metrics_advisor.disks import Disks
 from agent.metrics_advisor.files import Descriptors
 from agent.metrics_advisor.host import NODE_SECONDS, Host
-from agent.metrics_advisor.host_applications import HostApplicationCgroups
 from agent.metrics_advisor.numa import NumaNodes
 from agent.metrics_advisor.pace import Pace
 from agent.metrics_advisor.pod_cgroups import PodCgroups, name_of
 from agent.metrics_advisor.processes import PodProcesses
 from agent.metrics_advisor.rates import Monotonic
 from agent.metrics_advisor.source import Sample
-from shared.api import nodeslo
 from shared.api.core import Pod
-from shared.api.nodeslo import HostApplication
 
 logger = logging.getLogger(__name__)
 
@@ -34,8 +29,6 @@ class LocalSource:
     """A kubelet may create its first cgroup after our start, or change its naming, so the search is repeated.
 
     It runs every `DETECT_SECONDS` while no pod has a readable cgroup; meanwhile pods are measured by their processes.
-    Host applications are the `fixed` ones together with those set later; a fixed one wins over a later one of its name
-    or cgroup.
     """
 
     def __init__(
@@ -46,7 +39,6 @@ class LocalSource:
         proc_root: Path = Path("/proc"),
         sys_root: Path = Path("/sys"),
         state_dir: Path | None = None,
-        host_applications: Sequence[HostApplication] = (),
         monotonic: Monotonic = time.monotonic,
     ) -> None:
         self._monotonic = monotonic
@@ -60,11 +52,7 @@ class LocalSource:
         self._numa_pace, self._disk_pace = (Pace(NODE_SECONDS, monotonic()) for _ in range(2))
         self._layout: Layout | None = None
         self._pods: PodCgroups | PodProcesses | None = None
-        self._applications: HostApplicationCgroups | None = None
         self._detect_at = 0.0
-        self._fixed = tuple(host_applications)
-        self._lock = threading.Lock()
-        self._wanted_applications = self._fixed
         self.description = PROCESS_TREES
 
     def sample(self, pods: Sequence[Pod]) -> Sample | None:
@@ -77,7 +65,6 @@ class LocalSource:
             measured = reader.sample(pods, now, cpu_count, readings)
         else:
             measured = reader.sample(pods, cpu_count)
-        applications = self._sample_applications(now, cpu_count, readings)
         node = self._host.sample(now, readings)
         if self._numa_pace.due(now):
             self._numa.sample(reader.numa_bytes() if isinstance(reader, PodCgroups) else {}, readings)
@@ -85,23 +72,7 @@ class LocalSource:
             self._disks.sample(readings)
         if node is None:
             return None
-        return Sample(node, measured.pods, measured.containers, applications, readings)
-
-    @property
-    def host_applications(self) -> tuple[HostApplication, ...]:
-        """The host applications in force."""
-        with self._lock:
-            return self._wanted_applications
-
-    def set_host_applications(self, applications: Iterable[HostApplication]) -> None:
-        """Replaces all that were set before; from any thread. The caller has checked them."""
-        others = [
-            one
-            for one in applications
-            if not any(one.name == fixed.name or nodeslo.overlap(one, fixed) for fixed in self._fixed)
-        ]
-        with self._lock:
-            self._wanted_applications = (*self._fixed, *others)
+        return Sample(node, measured.pods, measured.containers, readings)
 
     def close(self) -> None:
         self._host.close()
@@ -110,17 +81,6 @@ class LocalSource:
     def _close_cgroups(self) -> None:
         if isinstance(self._pods, PodCgroups):
             self._pods.close()
-        if self._applications is not None:
-            self._applications.close()
-
-    def _sample_applications(self, now: float, cpu_count: int, readings: Readings) -> Mapping[str, Usage]:
-        wanted = self.host_applications
-        if self._applications is None:
-            mounted = cgroups.hierarchy(self._cgroup_root) if wanted else None
-            if mounted is None:
-                return {}
-            self._applications = HostApplicationCgroups(mounted, self._layout, self._descriptors, self._monotonic)
-        return self._applications.sample(wanted, now, cpu_count, readings)
 
     def _reader(self, pods: Sequence[Pod], now: float) -> PodCgroups | PodProcesses:
         if isinstance(self._pods, PodCgroups) and (self._pods.found or not pods):
@@ -135,7 +95,7 @@ class LocalSource:
         if self._pods is not None and layout == self._layout and good == isinstance(self._pods, PodCgroups):
             return self._pods
         self._close_cgroups()
-        self._layout, self._applications = layout, None
+        self._layout = layout
         if layout is not None and good:
             self._pods, self.description = self._cgroups(layout), layout.description
         else:

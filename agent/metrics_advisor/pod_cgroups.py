@@ -16,6 +16,7 @@ from agent.metrics_advisor.pace import Pace, Turns
 from agent.metrics_advisor.rates import Monotonic
 from agent.metrics_advisor.sweep import Sweep
 from agent.metrics_advisor.usages import Names
+from agent.metrics_advisor.waits import Waits
 from shared import names
 from shared.api import pods
 from shared.api.core import ContainerStatus, Pod
@@ -101,6 +102,7 @@ class PodCgroups:
         self._pods_bytes = np.empty(0)  # of each pod at the last tick; NaN if unknown
         self._watched: dict[str, _Watched] = {}
         self._sweep = Sweep(v2=self._hierarchy.v2, monotonic=monotonic)
+        self._waits = Waits() if self._hierarchy.v2 else None
         self._follow((), monotonic())
 
     def sample(self, wanted: Sequence[Pod], now: float, cpu_count: int, readings: Readings) -> MeasuredPods:
@@ -113,6 +115,8 @@ class PodCgroups:
             watched.read_cold(readings)
             if self._only_numa_node is None:
                 watched.numa_bytes = self._numa_bytes(watched)
+        if self._waits is not None:
+            self._waits.sample(now, readings)
         pod_count = len(self._pods)
         self._pods_bytes = usages[:pod_count, 1]
         return MeasuredPods(self._pods.of(usages[:pod_count]), self._containers.of(usages[pod_count:]))
@@ -143,6 +147,9 @@ class PodCgroups:
         containers = [item for watched in self._by_turn for item in watched.containers.items()]
         self._pods, self._containers = Names(self._watched), Names(entity for entity, _ in containers)
         self._sweep.follow([*(one.tracked for one in self._by_turn), *(tracked for _, (_, tracked) in containers)])
+        if self._waits is not None:
+            lending = {uid: one.tracked for uid, one in self._watched.items() if pods.is_reclaimable(one.pod)}
+            self._waits.follow(lending)
 
     def _watch(self, pod: Pod, now: float) -> _Watched:
         """The pod's present state: containers start, stop, and restart under the same name."""

@@ -16,14 +16,13 @@ _NO_READINGS: Mapping[SeriesKey, float] = MappingProxyType({})
 class Sample(NamedTuple):
     """One tick. An unreadable value is absent, never zero.
 
-    `pods` are by uid, `containers` by "uid/name", `host_applications` by name. `readings` are the less frequent values
+    `pods` are by uid, `containers` by "uid/name". `readings` are the less frequent values
     due at this tick: page cache policies, throttling, pressure, NUMA nodes, load, disk.
     """
 
     node: Usage
     pods: Mapping[str, Usage]
     containers: Mapping[str, Usage] = _NO_USAGES
-    host_applications: Mapping[str, Usage] = _NO_USAGES
     readings: Mapping[SeriesKey, float] = _NO_READINGS
 
 

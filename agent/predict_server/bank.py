@@ -55,19 +55,6 @@ class Bank:
             self._shift(late, decay.rounded_reference(time, self.half_life_seconds))
         return decay.sample_weights(self.references[rows], time, self.half_life_seconds)
 
-    def merge(self, rows: Rows, other: "Bank", other_rows: Rows) -> None:
-        """Adds to each row all samples of its counterpart; both then have the later reference of the two.
-
-        Raises ValueError for another layout of buckets or another half-life.
-        """
-        if other.histograms.buckets is not self.histograms.buckets or other.half_life_seconds != self.half_life_seconds:
-            raise ValueError("histograms of different buckets or half-lives cannot be merged")
-        later = np.maximum(self.references[rows], other.references[other_rows])
-        self._shift(rows, later)
-        other._shift(other_rows, later)
-        self.histograms.merge(rows, other.histograms, other_rows)
-        self.moments.merge(rows, other.moments, other_rows)
-
     def _shift(self, rows: Rows, reference: float | Floats) -> None:
         self._scale(rows, decay.shift_factors(self.references[rows], reference, self.half_life_seconds))
         self.references[rows] = reference

@@ -283,7 +283,7 @@ def _set_aside(path: Path, error: UnusableCheckpoint, now: float) -> None:
     aside = path.with_name(f"{path.name}.bad-{int(now)}")
     with contextlib.suppress(OSError):
         path.replace(aside)
-    logger.error("checkpoint set aside: %s", error, extra={"path": str(path), "now_at": str(aside)})
+    logger.error("checkpoint is invalid and was renamed: %s", error, extra={"path": str(path), "now_at": str(aside)})
 
 
 def _replayed(content: Content, table: ModelTable | None) -> Restored:

@@ -17,6 +17,17 @@ Singles = NDArray[np.float32]
 Arrays = Mapping[str, NDArray[np.generic]]
 
 
+def restore(own: Arrays, stored: Arrays) -> None:
+    """Copies each of the stored arrays into that of the same name. Raises KeyError, and ValueError for another type or
+    shape.
+    """
+    for name, into in own.items():
+        found = np.asarray(stored[name])
+        if found.shape != into.shape or found.dtype != into.dtype:
+            raise ValueError(f"{name} must be {into.dtype} of shape {into.shape}")
+        into[...] = found
+
+
 class DailyMeans:
     """The mean of all samples of the last days, a row for each entity."""
 

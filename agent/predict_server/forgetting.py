@@ -33,7 +33,7 @@ class Forgetting:
         until, problems = forgetting.due(self._wanted, self.forgotten, now)
         problem = "; ".join(problems)
         if problem and problem != self.problem:
-            logger.error("not forgotten: %s", problem)
+            logger.error("the annotation is invalid, so nothing was forgotten: %s", problem)
         self.problem = problem
         return until
 
@@ -41,4 +41,4 @@ class Forgetting:
         """Records that `models` models were dropped."""
         self.forgotten = forgetting.newest({**self.forgotten, of: until})
         known = {"of": of or "node", "until": durations.timestamp(until), "models": models}
-        logger.warning("what was recorded is forgotten, as an annotation asks", extra=known)
+        logger.warning("recorded history deleted because an annotation requests it", extra=known)

@@ -41,15 +41,6 @@ class Buckets:
         return np.searchsorted(self.bounds, values, side="right")
 
 
-def linear(*, max_value: float, bucket_size: float, epsilon: float) -> Buckets:
-    """Buckets of equal size. Raises ValueError."""
-    if max_value <= 0 or bucket_size <= 0 or epsilon <= 0:
-        raise ValueError("max_value, bucket_size and epsilon must be above 0")
-    count = math.ceil(max_value / bucket_size) + 1
-    starts = np.array([bucket * bucket_size for bucket in range(count)])
-    return Buckets(starts, _bounds(starts, lambda value: int(value / bucket_size)), epsilon)
-
-
 def exponential(*, max_value: float, first_bucket_size: float, ratio: float, epsilon: float) -> Buckets:
     """Buckets each `ratio` times as wide as the one before. Raises ValueError."""
     if max_value <= 0 or first_bucket_size <= 0 or ratio <= 1 or epsilon <= 0:
@@ -129,12 +120,6 @@ class Histograms:
         self.weights[rows, found] = self._significant(self.weights[rows, found] - weights)
         self.totals[rows] = self._significant(self.totals[rows] - weights)
         self.trim(rows)
-
-    def merge(self, rows: Rows, other: "Histograms", other_rows: Rows) -> None:
-        """Adds the weights of other histograms of the same layout, and their totals."""
-        self.weights[rows] += other.counting(other_rows)
-        self.totals[rows] += other.totals[other_rows]
-        self.widen(rows, other.first[other_rows], other.last[other_rows])
 
     def counting(self, rows: Rows) -> Floats:
         """The weights from the first to the last non-empty bucket. The others are too small to count."""

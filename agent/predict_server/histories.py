@@ -74,6 +74,10 @@ class Histories:
         """The largest samples of today and the `days` days before; shape (rows, 2)."""
         return self._table.maxima.over(self._rows, days)
 
+    def daily_maxima(self) -> Floats:
+        """The largest samples of each day, today's first; shape (rows, days, 2), 0 on days without samples."""
+        return self._table.maxima.newest_first(self._rows).astype(np.float64)
+
     def first(self) -> History:
         """The history of the first entity."""
         units = zip(self._table.banks, (MILLI_PER_CORE, 1), strict=True)

@@ -51,6 +51,15 @@ class Ledger:
                 found.append(Outcome(self.nodes, cpu.made, seconds, np.zeros_like(realised), realised))
         return found
 
+    def open(self, seconds: float) -> tuple[Floats, Floats]:
+        """The promises of a horizon without an outcome, the oldest first: when they were made, and the most that was
+        used by now; shapes (promises,) and (promises, nodes, 2).
+        """
+        cpu, memory = self.by_horizon[seconds]
+        places = cpu.waiting()
+        reached = np.stack([cpu.largest[:, places].T, memory.largest[:, places].T], axis=2)
+        return cpu.made[places], reached
+
     def begun(self, time: float) -> bool:
         """Whether the promises of that hour are being followed."""
         return all(outcomes[0].predicted_in(time) for outcomes in self.by_horizon.values())

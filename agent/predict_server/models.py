@@ -10,7 +10,7 @@ One predictor answers for any number of nodes at once: an agent asks about its o
 import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from agent.predict_server.decay import Floats
 from agent.predict_server.histogram import Rows
 from agent.predict_server.histories import Candidates, Histories
 from agent.predict_server.reclaimable import Inputs, Reclaimable
+from shared.api.nodemetric import SurpriseCause
 from shared.api.predictionprior import ObservedTail, Prior
 
 HOUR_SECONDS, DAY_SECONDS = 3600.0, 86400.0
@@ -30,10 +31,12 @@ DAYS_OF_MAXIMA = 7  # a pod without a limit is expected to stay within its maxim
 class Parameters:
     """The policy's parameters for models. Pairs are for cpu and memory; percentiles are 0 to 1.
 
-    `safety_margin_percent` None means each model's own default.
+    `safety_margin_percent` None means each model's own default. `sigma_cap_pods` caps pods in N-sigma at what they can
+    use, see `Situation.by_pod`; the seed has no such cap.
     """
 
     sigma: Floats = field(default_factory=lambda: np.array([5.0, 5.0]))
+    sigma_cap_pods: bool = False
     percentiles: Floats = field(default_factory=lambda: np.array([0.95, 0.98]))
     safety_margin_percent: float | None = None
     borg_ratio: float = 1.1
@@ -76,6 +79,8 @@ class Situation:
     workloads: Histories
     inherited: Rows
     horizons_seconds: tuple[float, ...] = HORIZONS_SECONDS  # how far ahead to predict peaks
+    # What each node has in all, which nothing can exceed; shape (nodes, 2). None or infinite where it is not known
+    capacity: Floats | None = None
 
     def __post_init__(self) -> None:
         for shared in (self.pod_nodes, self.requests, self.limits, self.ages_seconds, self.cold, self.inherited):
@@ -104,13 +109,15 @@ class Situation:
             amounts[self.inherited] = np.maximum(own, np.minimum(request, judged(self.workloads)))
         return amounts
 
-    def by_pod(self, judged: Callable[[Histories], Floats]) -> Floats:
-        """`judged` of every pod, shape (pods, 2), but at most what the pod can use; the request of a cold pod.
+    def by_pod(self, judged: Callable[[Histories], Floats], *, capped: bool = True) -> Floats:
+        """`judged` of every pod, shape (pods, 2), the request of a cold pod. `capped`: but at most what a pod can use.
 
         A pod cannot use more than its limit; without one, it is expected to stay within its request or its largest
         usage.
         """
         amounts = self.inheriting(judged)
+        if not capped:
+            return np.where(self.cold[:, np.newaxis], self.requests, amounts)
         unlimited = np.isinf(self.limits)
         if unlimited.any():
             most = np.where(unlimited, np.maximum(self.requests, self.pods.maxima(DAYS_OF_MAXIMA)), self.limits)
@@ -118,9 +125,9 @@ class Situation:
             most = self.limits
         return np.where(self.cold[:, np.newaxis], self.requests, np.minimum(amounts, most))
 
-    def over_pods(self, judged: Callable[[Histories], Floats]) -> Floats:
+    def over_pods(self, judged: Callable[[Histories], Floats], *, capped: bool = True) -> Floats:
         """The sum of `by_pod` and of the system's part, shape (nodes, 2)."""
-        return self.by_node(self.by_pod(judged)) + judged(self.system)
+        return self.by_node(self.by_pod(judged, capped=capped)) + judged(self.system)
 
     def cold_floor(self) -> Floats:
         """The requests of cold pods above the mean usage of all others, shape (nodes, 2).
@@ -143,6 +150,37 @@ class Outcome:
     horizon_seconds: float
     promised: Floats
     realised: Floats
+
+
+@dataclass(frozen=True)
+class OpenPromises:
+    """The promises of one horizon that have no outcome yet, the oldest first, and the most that was used by now.
+
+    `nodes` as in `Outcome`; `predicted_at` has the shape (promises,), amounts the shape (promises, nodes, 2).
+    """
+
+    nodes: tuple[str, ...]
+    horizon_seconds: float
+    predicted_at: Floats
+    promised: Floats
+    reached: Floats
+    time: float
+
+
+class Debt(NamedTuple):
+    """What broken promises of the last four weeks cost a node.
+
+    A surprise breaks all promises that are open. `promises` are the broken ones that are not made up for, `withheld` is
+    how much less is lent because of them, in cores or bytes, until `seconds` from now, if nothing else breaks. `last`
+    is the time of the last surprise in Unix seconds, 0 without one, `cause` the reason for it.
+    """
+
+    surprises: int
+    promises: float
+    withheld: float
+    seconds: float
+    last: float
+    cause: SurpriseCause
 
 
 class Uses(enum.StrEnum):
@@ -183,6 +221,14 @@ class Predictor(Protocol):
         """Receives outcomes of earlier predictions, the oldest of each horizon first. There is one for every hour."""
         return
 
+    def watch(self, promises: Sequence[OpenPromises]) -> None:
+        """Receives the promises that are still open, at each training step in which one is broken."""
+        return
+
+    def debts(self, node: str) -> Mapping[float, tuple[Debt, Debt]]:
+        """What broken promises cost a node series, by horizon in seconds; cpu and memory."""
+        return {}
+
     def tails(self, node: str) -> Mapping[float, tuple[ObservedTail, ObservedTail]]:
         """The tail of a node series' outcomes, by horizon in seconds, for the fleet's prior; cpu and memory."""
         return {}
@@ -211,7 +257,7 @@ class NSigmaV1(Predictor):
     uses = frozenset({Uses.SIGMA})
 
     def __init__(self, parameters: Parameters) -> None:
-        self._sigma = parameters.sigma
+        self._sigma, self._cap_pods = parameters.sigma, parameters.sigma_cap_pods
         self._factor = parameters.with_margin(0)
 
     def _judged(self, histories: Histories) -> Floats:
@@ -223,13 +269,16 @@ class NSigmaV1(Predictor):
 
 
 class NSigmaV2(NSigmaV1):
-    """The larger of v1 and the sum over pods, including the system, of each one's mean + N * stdev (same place)."""
+    """The larger of v1 and the sum over pods, including the system, of each one's mean + N * stdev (same place).
+
+    A cold pod counts with its request in the sum.
+    """
 
     name = "n-sigma-v2"
 
     def peak(self, situation: Situation) -> Candidates:
         by_node = self._judged(situation.whole)
-        return {"n-sigma-v1": by_node, "pods-n-sigma": situation.over_pods(self._judged)}
+        return {"n-sigma-v1": by_node, "pods-n-sigma": situation.over_pods(self._judged, capped=self._cap_pods)}
 
 
 class BorgDefault(Predictor):
@@ -247,7 +296,10 @@ class BorgDefault(Predictor):
 
 
 class ResourceCentral(Predictor):
-    """The sum of a percentile of the usage of each pod and of the system (seed, Alternatives)."""
+    """The sum of a percentile of the usage of each pod and of the system (seed, Alternatives).
+
+    A percentile of usage is no more than a pod can use; that of a histogram, the end of a bucket, is capped at it.
+    """
 
     name = "resource-central"
     uses = frozenset({Uses.PERCENTILE})

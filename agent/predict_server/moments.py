@@ -37,16 +37,6 @@ class Moments:
         self.means[rows] = mean
         self.weights[rows] = total
 
-    def merge(self, rows: Rows, other: "Moments", other_rows: Rows) -> None:
-        """Adds all samples of other models (Chan's formula for two parts)."""
-        ours, theirs = self.weights[rows], other.weights[other_rows]
-        total = ours + theirs
-        share = np.divide(theirs, total, out=np.zeros_like(total), where=total > 0)
-        distance = other.means[other_rows] - self.means[rows]
-        self.means[rows] += distance * share
-        self.squares[rows] += other.squares[other_rows] + distance * distance * ours * share
-        self.weights[rows] = total
-
     def scale(self, rows: Rows, factors: Floats) -> None:
         """Multiplies every sample's weight in each row by its factor."""
         self.weights[rows] *= factors

@@ -15,17 +15,19 @@ from agent.predict_server.plugins import Model
 from agent.predict_server.policy import PredictionPolicy
 from agent.predict_server.shadows import Shadows
 from agent.predict_server.table import ModelTable
-from agent.predict_server.truth import Truth
+from agent.predict_server.truth import NOTHING_JUDGED, Truth
 from agent.settings import AgentSettings
 from agent.states_informer.pods import NodePod
 from shared.api.forgetting import NODE
 from shared.clock import Clock
 from shared.errors import InvalidInput
+from shared.quantity import Resources
 
 logger = logging.getLogger(__name__)
 
 # Models beyond this number are dropped early, the longest unused first, but never one of a present pod.
 MOST_IDLE_MODELS = 4096
+WORKLOAD_EXPIRATION_SECONDS = 604_800.0  # after the last pod of a workload on this node was deleted
 MISSED_STEPS = 5  # of training; promises can still be judged after such a gap, however slow the steps
 
 
@@ -53,9 +55,10 @@ class NodeModels:
             memory_half_life_seconds=self.policy.memory_half_life_seconds,
         )
         self.forgetting = Forgetting()
+        self.capacity = Resources()  # of the node when it was last known
         # How long the models of deleted pods and of workloads without a pod here are kept
         self._pod_seconds = self.time.of(settings.model_expiration_seconds)
-        self._workload_seconds = self.time.of(settings.workload_expiration_seconds)
+        self._workload_seconds = self.time.of(WORKLOAD_EXPIRATION_SECONDS)
         self._log = log
         self._log.begin(self.table)
         self._on_failure = on_failure
@@ -83,7 +86,7 @@ class NodeModels:
         try:
             self.truth.restore(restored.last.outcomes)
         except ValueError as error:
-            logger.error("outcomes of predictions begin anew: %s", error)
+            logger.error("outcomes of predictions cannot be read and start again: %s", error)
         self._follow_models()
         self._log.begin(self.table)
         self._follow_half_lives()
@@ -135,9 +138,9 @@ class NodeModels:
         lending = {pod.uid for pod in pods if pod.lends} | {series.SYSTEM}
         places = [place for place, key in enumerate(keys) if key in lending]
         rows = [self.table.rows[keys[place]] for place in places]
-        outcomes = self.truth.observe(amounts[places], self.table.first_observed[rows], now)
-        self.model.observe(outcomes.get(self.active, ()))
-        self.shadows.observe(outcomes)
+        judged = self.truth.observe(amounts[places], self.table.first_observed[rows], now)
+        self.model.observe(*judged.get(self.active, NOTHING_JUDGED))
+        self.shadows.observe(judged)
 
     def forget(self, pods: Sequence[NodePod], now: float) -> bool:
         """Forgets models that expired, and what the Node's annotations ask for: everything, or workloads and their

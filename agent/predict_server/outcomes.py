@@ -4,6 +4,7 @@ A prediction covers the pods that ran when it was made. At every sample, the usa
 the largest sum is the actual peak; pods that arrived later do not count.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from agent.predict_server.calibration import (
     WINDOW_HOURS,
     FittedTail,
 )
-from agent.predict_server.daily import Arrays, Singles
+from agent.predict_server.daily import Arrays, Singles, restore
 from agent.predict_server.decay import Floats
 from agent.predict_server.histogram import Rows
 
@@ -68,15 +69,19 @@ class Outcomes:
         if not 0 <= time - self.last_sample <= longest_gap_seconds:
             self.made[:] = np.nan
         self.last_sample = time
-        waiting = np.flatnonzero(~np.isnan(self.made))
+        waiting = self.waiting()
         if not len(waiting):
             return
-        waiting = waiting[np.argsort(self.made[waiting], kind="stable")]
         # A pod counts in the predictions made from its first sample on.
         first = np.searchsorted(self.made[waiting], since, side="left")
         nodes, places = len(self.base), len(waiting) + 1
         sums = np.bincount(node * places + first, usage, nodes * places).reshape(nodes, places)[:, :-1].cumsum(axis=1)
         self.largest[:, waiting] = np.maximum(self.largest[:, waiting], sums)
+
+    def waiting(self) -> Rows:
+        """The places of predictions without an outcome, the oldest first."""
+        places = np.flatnonzero(~np.isnan(self.made))
+        return places[np.argsort(self.made[places], kind="stable")]
 
     def judge(self, time: float) -> list[JudgedPrediction]:
         """Turns predictions whose horizon has passed into residuals, and forgets those of more than four weeks ago.
@@ -121,8 +126,7 @@ class Outcomes:
             self.residuals_early = np.roll(self.residuals_early, hours, axis=1)
             self.last_hour = max(0, self.last_hour + hours)
         self.last_sample += seconds
-        waiting = np.flatnonzero(~np.isnan(self.made))
-        waiting = waiting[np.argsort(self.made[waiting], kind="stable")]
+        waiting = self.waiting()
         made = self.made[waiting] + seconds
         places = (made // HOUR_SECONDS).astype(np.int64) % len(self.made)
         self.made[:] = np.nan
@@ -144,14 +148,15 @@ class Outcomes:
 
     def tails(self) -> tuple[FittedTail, Floats]:
         """The tail of each node's residuals, and the days of residuals behind it; shapes (nodes,)."""
-        ordered = np.sort(self.residuals, axis=1).astype(np.float64)  # NaN sorts last
-        counts = np.count_nonzero(~np.isnan(ordered), axis=1)
+        known = ~np.isnan(self.residuals)
+        counts = np.count_nonzero(known, axis=1)
         above = np.maximum(1, np.ceil(counts * TAIL_PERCENT / 100)).astype(np.intp)
-        columns = np.arange(ordered.shape[1])
-        in_tail = (columns >= (counts - above)[:, np.newaxis]) & (columns < counts[:, np.newaxis])
-        least = np.maximum(counts - above, 0)[:, np.newaxis]
-        quantile = np.where(counts > 0, np.take_along_axis(ordered, least, axis=1)[:, 0], 0.0)
-        mean = np.where(in_tail, ordered, 0.0).sum(axis=1) / above
+        most = math.ceil(WINDOW_HOURS * TAIL_PERCENT / 100)
+        largest = np.partition(np.where(known, self.residuals, -np.inf), WINDOW_HOURS - most, axis=1)[:, -most:]
+        largest = np.sort(largest, axis=1)[:, ::-1].astype(np.float64)
+        in_tail = np.arange(most) < np.minimum(above, counts)[:, np.newaxis]
+        quantile = np.where(counts > 0, np.take_along_axis(largest, above[:, np.newaxis] - 1, axis=1)[:, 0], 0.0)
+        mean = np.where(in_tail, largest, 0.0).sum(axis=1) / above
         return FittedTail(quantile, np.where(counts > 0, mean - quantile, 0.0)), counts / 24
 
     def drifted(self) -> NDArray[np.bool_]:
@@ -173,6 +178,20 @@ class Outcomes:
         """Drops the residuals of nodes, except those of the last `but_hours`."""
         ages = (self.last_hour - np.arange(WINDOW_HOURS)) % WINDOW_HOURS
         self.residuals[np.ix_(nodes, np.flatnonzero(ages >= but_hours))] = np.nan
+
+    def expect(self, nodes: Rows, base: Floats, scale: Floats) -> None:
+        """Those nodes, shape (n,), are now expected to peak elsewhere than the last prediction says, for good: what is
+        kept of earlier predictions is said anew from there.
+        """
+        place = int(np.nanargmax(self.made))
+        old_base, old_scale = self.base[nodes, place], self.scale[nodes, place]
+        known = (old_scale > 0) & (scale > 0)
+        nodes, lower = nodes[known], (old_base - base)[known, np.newaxis]
+        ratio = (scale[known] / old_scale[known])[:, np.newaxis]
+        shift = lower / scale[known][:, np.newaxis]
+        self.residuals[nodes] = (self.residuals[nodes] / ratio + shift).astype(np.float32)
+        self.base[nodes] -= lower
+        self.scale[nodes] *= ratio
 
     def _forget_until(self, hour: int) -> None:
         """Clears the places of the hours that began since the last call."""
@@ -201,12 +220,7 @@ class Outcomes:
         """Restores the result of `arrays`. Raises KeyError and ValueError."""
         nodes, places = np.shape(arrays["base"])
         outcomes = cls(places - 1, nodes)
-        for name, own in outcomes.arrays().items():
-            restored = np.asarray(arrays[name])
-            if restored.shape != own.shape or restored.dtype != own.dtype:
-                raise ValueError(f"{name} must be {own.dtype} of shape {own.shape}")
-            if name == "clock":
-                outcomes.last_hour, outcomes.last_sample = int(restored[0]), float(restored[1])
-            else:
-                own[...] = restored
+        own = outcomes.arrays()
+        restore(own, arrays)
+        outcomes.last_hour, outcomes.last_sample = int(own["clock"][0]), float(own["clock"][1])
         return outcomes

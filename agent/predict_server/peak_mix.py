@@ -2,21 +2,27 @@
 
 One formula for all targets and horizons, over the pods of any number of nodes at once, for one resource:
 
-    base  = 0.9 (w sum own_i + (1 - w) node)
-    scale = spread sqrt(sum size_i (own_i + 0.1 size_i) (1 + 0.7 (1 - age_i / 7 d))^2)
-    peak  = min(sum ceiling_i, max(usage, base + margin scale))
+    k     = 0.96 + 0.04 clip((node's peak of a week / sum own_i - 0.7) / 0.3, 0, 1)
+    base  = k (w sum own_i + (1 - w) node)
+    scale = spread sqrt(sum size_i (own_i + 0.1 size_i) (1 + 0.5 (1 - age_i / 7 d))^2)
+    share = min(1, withheld + 0.5 (1 - min(1, age of the node / 1 d)))
+    peak  = min(ceiling, max(usage, 0.9 base, base + margin scale + share (ceiling - base)))
 
 own_i is the largest sample of pod i in a week, size_i its request (or its usage, if larger), age_i the time since the
-first observation of the pod or its workload, ceiling_i the most it can use. A pod younger than a day counts with a peak
-of at least 20 % of its request. `node` is the mean of the node's own peaks of one and of two weeks: it reflects how far
-pods peak together, and the pods that ran in place of today's. The scale is that of a sum of independent pods, so few
-large pods widen the margin by themselves; spread = 0.8 + 1 - sqrt(mean / node) is larger for a node that is mostly idle
-and sometimes busy. w is 0.25. In a node's first week, pods have not had every occasion to peak together: then w is 0.7
-and the scale 1.25 times as large.
+first observation of the pod or its workload, ceiling the most that all pods can use. A pod younger than a day counts
+with a peak of at least 20 % of its request. k is larger where pods peak together, as replicas do: their common peak is
+the sum of their own, and the independent uncertainty of many pods is little beside it. `node` is the mean of the node's
+own peaks of one and of two weeks: it reflects how far pods peak together, and the pods that ran in place of today's.
+The scale is that of a sum of independent pods, so few large pods widen the margin by themselves; spread = 0.6 + 1 -
+sqrt(mean / node) is larger for a node that is mostly idle and sometimes busy. w is 0.25. In a node's first week, pods
+have not had every occasion to peak together: then w is 0.7 and the scale 1.25 times as large. On its first day it has
+not seen all hours of a day, hence its share. What is withheld is for broken promises, see `debts`; from 1 on the peak
+is the most that can be used. As long as a node has a debt, its peak of two weeks takes the place of that of one, and a
+drift makes it forget nothing: what has surprised it once does so again.
 
-The margin is a number of scales, by target and horizon, from `calibration`. Every term grows with every pod and with
-the margin, which is not negative: another pod and a stricter target never lower the peak. Constants:
-`tests/bench/peak_mix_choice.py` chooses them, docs/explanation/prediction.md has the table.
+The margin is a number of scales, by target and horizon, from `calibration`; it is not negative and never smaller for a
+stricter target. Every term but k grows with every pod: another pod lowers the peak by no more than k may fall.
+`tests/bench/peak_mix_choice.py` chooses the constants, docs/explanation/prediction.md has the table.
 """
 
 from dataclasses import dataclass
@@ -32,6 +38,7 @@ from agent.predict_server.histogram import Rows
 POD_DAYS = 8  # today and a week
 NODE_DAYS = 15  # today and two weeks
 WEEK_DAYS = 7.0
+LEAST_OF_BASE = 0.9  # a node without a debt promises a little less than its margin says, but no less than this
 HELD_HOURS = 10  # how long a predicted peak stays promised
 
 
@@ -39,15 +46,17 @@ HELD_HOURS = 10  # how long a predicted peak stays promised
 class Weights:
     """The constants of the formula."""
 
-    base: float = 0.9
+    base: float = 0.96
+    first_day: float = 0.5
+    together: float = 0.7
     own: float = 0.25
     own_first_week: float = 0.7
     young_days: float = 1.0
     young_peak: float = 0.2
     least_peak: float = 0.1
-    unknown_week: float = 0.7
+    unknown_week: float = 0.5
     scale_first_week: float = 1.25
-    least_spread: float = 0.8
+    least_spread: float = 0.6
 
 
 WEIGHTS = Weights()
@@ -65,24 +74,41 @@ class PodArrays:
 
 @dataclass(frozen=True)
 class NodeArrays:
-    """Arrays of shape (nodes,): the largest samples of the node's series in one and two weeks, its mean, its age."""
+    """Arrays of shape (nodes,): the largest samples of the node's series in one and two weeks, its mean, its age.
+
+    `unforgotten_peak` is that of two weeks with what a drift made the node forget.
+    """
 
     week_peak: Floats
     two_weeks_peak: Floats
+    unforgotten_peak: Floats
     mean: Floats
     age_days: Floats
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """Arrays of shape (nodes,): `base` combines the sum of pods' peaks and the node's."""
+    """Arrays of shape (nodes,): `base` combines the sum of pods' peaks and the node's, `together` is the node's peak of
+    a week as a share of the sum of pods' own, `unseen` the share of the room that a node of less than a day promises.
+    `longer` is the base of a node with a debt.
+    """
 
     base: Floats
+    longer: Floats
     scale: Floats
+    together: Floats
+    unseen: Floats
 
-    def peaks(self, margin: Floats, usage: Floats, ceilings: Floats) -> Floats:
-        """The peaks for a margin by node: never below current usage, never above the most that all pods may use."""
-        peaks: Floats = np.minimum(ceilings, np.maximum(usage, self.base + margin * self.scale))
+    def peaks(self, margin: Floats, withheld: Floats, usage: Floats, ceilings: Floats) -> Floats:
+        """The peaks for a margin and for what debts withhold, by node: never below current usage, never above the most
+        that can be used.
+
+        A ceiling is what all pods may use; where 1 is withheld it is what the peak is.
+        """
+        base = np.where(withheld > 0, self.longer, self.base)
+        room = np.maximum(0.0, ceilings - base)
+        expected = base + margin * self.scale + np.minimum(withheld + self.unseen, 1.0) * room
+        peaks: Floats = np.minimum(ceilings, np.maximum(np.maximum(usage, LEAST_OF_BASE * self.base), expected))
         return peaks
 
 
@@ -100,9 +126,20 @@ def forecast(pods: PodArrays, nodes: NodeArrays, weights: Weights = WEIGHTS) -> 
     share = np.where(first_week, weights.own_first_week, weights.own)
     idle = np.sqrt(np.minimum(1.0, nodes.mean / np.where(node > 0, node, 1.0)))
     spread = np.where(first_week, weights.scale_first_week, 1.0) * (weights.least_spread + 1 - idle)
+    sums = np.where(own_sum > 0, own_sum, 1.0)
+
+    def base(node: Floats, peak: Floats) -> Floats:
+        common = np.clip((peak / sums - weights.together) / (1 - weights.together), 0.0, 1.0)
+        factor = weights.base + (1 - weights.base) * common
+        based: Floats = factor * (share * own_sum + (1 - share) * node)
+        return based
+
     return Forecast(
-        base=weights.base * (share * own_sum + (1 - share) * node),
+        base=base(node, nodes.week_peak),
+        longer=base(nodes.unforgotten_peak, nodes.unforgotten_peak),
         scale=spread * np.sqrt(variance),
+        together=nodes.week_peak / sums,
+        unseen=weights.first_day * (1 - np.minimum(1.0, nodes.age_days)),
     )
 
 

@@ -6,6 +6,7 @@ a result that lends nothing.
 """
 
 import logging
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,8 +17,17 @@ import numpy as np
 from agent.predict_server import reclaimable
 from agent.predict_server.decay import Floats
 from agent.predict_server.histories import Candidates
-from agent.predict_server.models import Outcome, Parameters, Predictor, Situation, Uses
+from agent.predict_server.models import (
+    Debt,
+    OpenPromises,
+    Outcome,
+    Parameters,
+    Predictor,
+    Situation,
+    Uses,
+)
 from agent.predict_server.reclaimable import Inputs, Reclaimable
+from shared.api.nodemetric import SurpriseCause
 from shared.api.predictionprior import ObservedTail, Tail
 from shared.errors import InvalidInput
 from shared.plugins import PluginGroup, reraise_interrupt, told
@@ -101,14 +111,30 @@ class Model:
             with self._kept_apart(name, "update"):
                 member.update(keys, usages, time)
 
-    def observe(self, outcomes: Sequence[Outcome]) -> None:
-        if outcomes:
-            for outcome in outcomes:
-                outcome.promised.setflags(write=False)
-                outcome.realised.setflags(write=False)
-            for name, member in self._members.items():
+    def observe(self, outcomes: Sequence[Outcome], broken: Sequence[OpenPromises] = ()) -> None:
+        """Passes on the outcomes of promises, and before them the open ones of which one is broken."""
+        for promises in broken:
+            for amounts in (promises.predicted_at, promises.promised, promises.reached):
+                amounts.setflags(write=False)
+        for outcome in outcomes:
+            outcome.promised.setflags(write=False)
+            outcome.realised.setflags(write=False)
+        for name, member in self._members.items():
+            if broken:
+                with self._kept_apart(name, "watch"):
+                    member.watch(broken)
+            if outcomes:
                 with self._kept_apart(name, "observe"):
                     member.observe(outcomes)
+
+    def debts(self, node: str) -> dict[float, tuple[Debt, Debt]]:
+        """What broken promises cost a node series, by horizon in seconds, from a model that learns from them."""
+        found: dict[float, tuple[Debt, Debt]] = {}
+        for name, member in self._members.items():
+            with self._kept_apart(name, "debts"):
+                for seconds, (cpu, memory) in member.debts(node).items():
+                    found.setdefault(float(seconds), (_owed(cpu), _owed(memory)))
+        return found
 
     def tails(self, node: str) -> dict[float, tuple[ObservedTail, ObservedTail]]:
         """The tails of a node series' outcomes, by horizon in seconds, from a model that learns them."""
@@ -196,6 +222,15 @@ class Model:
 
 def _unusable(name: str, source: str, problem: str) -> InvalidInput:
     return InvalidInput(source=source, field="predictor", value=name, problem=f"{GROUP.describe(name)} {problem}")
+
+
+def _owed(answer: Debt) -> Debt:
+    """The values as plain numbers. Raises ValueError and TypeError for other values."""
+    surprises, promises, withheld, seconds, last, cause = answer
+    plain = Debt(int(surprises), float(promises), float(withheld), float(seconds), float(last), SurpriseCause(cause))
+    if not all(math.isfinite(amount) and amount >= 0 for amount in plain[:-1]):
+        raise ValueError(f"{answer} is no debt")
+    return plain
 
 
 def _observed(answer: ObservedTail) -> ObservedTail:

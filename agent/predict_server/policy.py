@@ -10,7 +10,7 @@ from agent.predict_server import plugins
 from agent.predict_server.models import HOUR_SECONDS, Parameters, Uses
 from agent.settings import AgentSettings
 from shared.api import predictionprior, predictpolicy
-from shared.api.nodemetric import PredictPolicy, TrainingInput
+from shared.api.nodemetric_spec import PredictPolicy, TrainingInput
 from shared.api.predictionprior import Prior
 from shared.errors import InvalidInput
 from shared.explanation import Term
@@ -39,10 +39,10 @@ class PredictionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     horizon_seconds: int
     sigma_cpu: float
     sigma_memory: float
+    sigma_cap_pods: bool
     cpu_percentile: float
     memory_percentile: float
     safety_margin_percent: float | None
-    borg_ratio: float
     training_input: TrainingInput
     warm_up_samples: int
     cold_start_seconds: float
@@ -50,12 +50,14 @@ class PredictionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     reclaim_ratio_percent: int
     cpu_half_life_seconds: float
     memory_half_life_seconds: float
-    prior: Prior | None = None  # the fleet's, for which there is no setting
+    borg_ratio: float = 1.1  # the policy alone sets this, and the fleet's prior
+    prior: Prior | None = None
 
     @property
     def parameters(self) -> Parameters:
         return Parameters(
             sigma=np.array([self.sigma_cpu, self.sigma_memory]),
+            sigma_cap_pods=self.sigma_cap_pods,
             percentiles=np.array([self.cpu_percentile, self.memory_percentile]) / 100,
             safety_margin_percent=self.safety_margin_percent,
             borg_ratio=self.borg_ratio,
@@ -90,6 +92,8 @@ class PredictionPolicy(msgspec.Struct, frozen=True, kw_only=True):
         uses = plugins.uses(names)
         if Uses.SIGMA in uses:
             terms.append(term(Uses.SIGMA, 100 * (self.sigma_cpu, self.sigma_memory)[resource]))
+            if self.sigma_cap_pods:
+                terms.append(term("podCap", 100))
         if Uses.TARGET in uses:
             terms.append(term(Uses.TARGET, self.target_violation_percent))
             start = predictionprior.tails(self.prior, self.horizon_seconds)[resource]
@@ -112,7 +116,7 @@ def from_settings(settings: AgentSettings) -> PredictionPolicy:
     """Raises InvalidInput for an unknown predictor."""
     plugins.members(settings.predictor, source="settings")
     return PredictionPolicy(
-        **{field: getattr(settings, field) for field in PredictionPolicy.__struct_fields__ if field != "prior"}
+        **{field: getattr(settings, field) for field in PredictionPolicy.__struct_fields__ if hasattr(settings, field)}
     )
 
 

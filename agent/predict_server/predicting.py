@@ -1,15 +1,16 @@
 """A node's present promises, and the outcomes of earlier ones."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from agent.metric_cache import series
+from agent.metric_cache.series import Usage
 from agent.predict_server import lenders, plugins, reclaimable, situations
 from agent.predict_server.histories import Histories, History
 from agent.predict_server.lenders import ProdPod, Requests
-from agent.predict_server.models import NSigmaV1, NSigmaV2, Situation, Uses
+from agent.predict_server.models import Debt, NSigmaV1, NSigmaV2, Situation, Uses
 from agent.predict_server.node_models import NodeModels
 from agent.predict_server.percentile import Percentile
 from agent.predict_server.policy import PredictionPolicy
@@ -23,10 +24,12 @@ from agent.predict_server.prediction import (
     covered_percent,
     recommended,
 )
-from agent.predict_server.reclaimable import Inputs, in_integers, largest
-from agent.predict_server.records import PromiseRecord
+from agent.predict_server.reclaimable import Inputs, in_integers, largest, rounded_up
+from agent.predict_server.records import PromiseRecord, WithdrawalRecord
 from agent.states_informer.informer import LocalNode
 from agent.states_informer.pods import NodePod
+from shared import durations
+from shared.explanation import Term
 from shared.quantity import Resources
 
 NOTHING_REQUESTED = Requests(Resources(), Resources())
@@ -35,6 +38,7 @@ NOTHING_REQUESTED = Requests(Resources(), Resources())
 def predict(models: NodeModels, pods: Sequence[NodePod] | None, node: LocalNode | None) -> NodePrediction:
     """The reclaimable amount now. There is no claim without trained models, a Node, or pods (None: unknown)."""
     now = models.now()
+    models.capacity = models.capacity if node is None else node.capacity
     lending = find_lenders(models, pods or (), now)
     common = NodePrediction(
         time=models.time.wall(now),
@@ -60,55 +64,101 @@ def _promise(
     """Promises the peak, once an hour with the shadows', and lends what it leaves."""
     current, model, truth = models.policy, models.model, models.truth
     requests = common.requests
-    situation = situations.prod(models.table, lending, now, current.horizons_seconds)
+    at = situations.Moment(now, current.horizons_seconds, node.capacity)
+    situation = situations.prod(models.table, lending, at)
     prod = _dated(models, situation.whole)
     found = model.peak(situation)
     if found is not None and truth.is_due(now):
         peaks = {**models.shadows.peaks(situation), models.active: np.max(list(found.values()), axis=0)[:, 0]}
         truth.promise(peaks, situations.amounts([requests.requested])[0], now)
+    by_place = [_safe(current, situation, requests)]
+    if found is not None:
+        by_place = [in_integers(found, place) for place in range(len(current.horizons_seconds))]
+    debts = _debts(models)
+    first = debts.get(current.horizons_seconds[0])
     inputs = Inputs(
         allocatable=node.allocatable,
         requests=requests,
         history=prod,
-        candidates=_safe(current, situation, requests) if found is None else in_integers(found),
+        candidates=by_place[0],
         ratio_percent=current.reclaim_ratio_percent,
         now=common.time,
         lending=lending,
-        parameters=(current.terms(0, model.names), current.terms(1, model.names)),
+        parameters=(
+            (*current.terms(0, model.names), *_owed(first, 0, common.time)),
+            (*current.terms(1, model.names), *_owed(first, 1, common.time)),
+        ),
         system_peak=situations.most(situation.system),
     )
     answer = reclaimable.compute(inputs) if found is None else model.reclaimable(situation, inputs)
     truth.lend(situations.amounts([answer.result])[0], now)
-    tails = model.tails(series.PROD_PEAK)
-    learned = zip(_kept(models, models.active), truth.totals, map(tails.get, current.horizons_seconds), strict=True)
-    promises = tuple(
-        HorizonPromise(largest(inputs.candidates if found is None else in_integers(found, place)), *of_horizon)
-        for place, of_horizon in enumerate(learned)
-    )
+    promises = _promises(models, by_place, debts)
     shadows = tuple(ShadowResult(name, *_kept(models, key)) for key, name in models.shadows.names.items())
-    everything = situations.node(models.table, pods, now, current.horizons_seconds)
-    whole = model.peak(everything)
-    node_peak = _safe(current, everything, NOTHING_REQUESTED) if whole is None else in_integers(whole)
     learned_seconds = now - float(situation.whole.first_observed[0])
     return dataclasses.replace(
         common,
         prod=prod,
         model_peak=inputs.model_peak,
-        node_peak=largest(node_peak),
+        node_peak=_node_peak(models, pods, at),
         reclaimable=answer,
         n_sigma=_n_sigma(current, situation),
         pod_peaks=Percentile(current.parameters).of_warm_pods(situation),
         promises=promises,
         shadows=shadows,
-        withdrawn=tuple(
-            one._replace(window_seconds=_wall_seconds(models, one.window_seconds)) for one in truth.withdrawn()
-        ),
+        withdrawn=_withdrawn(models),
         recommended=recommended(model.name, promises, shadows, current.target_violation_percent),
         target_violation_percent=current.target_violation_percent if Uses.TARGET in model.uses else None,
         history_percent=covered_percent(learned_seconds, current.cold_start_seconds),
         prior=current.prior,
         predictor_problem=model.problem,
     )
+
+
+def _promises(
+    models: NodeModels, by_place: Sequence[Mapping[str, Resources]], debts: Mapping[float, tuple[Debt, Debt]]
+) -> tuple[HorizonPromise, ...]:
+    """The promise for each horizon. `by_place` are the candidates for each of them, or one for all."""
+    tails = models.model.tails(series.PROD_PEAK)
+    learned = zip(
+        _kept(models, models.active),
+        models.truth.totals,
+        *(map(of.get, models.policy.horizons_seconds) for of in (tails, debts)),
+        strict=True,
+    )
+    return tuple(
+        HorizonPromise(largest(by_place[min(place, len(by_place) - 1)]), *of_horizon)
+        for place, of_horizon in enumerate(learned)
+    )
+
+
+def _node_peak(models: NodeModels, pods: Sequence[NodePod], at: situations.Moment) -> Resources:
+    """The peak of all pods and the system."""
+    everything = situations.node(models.table, pods, at)
+    found = models.model.peak(everything)
+    return largest(_safe(models.policy, everything, NOTHING_REQUESTED) if found is None else in_integers(found))
+
+
+def _debts(models: NodeModels) -> dict[float, tuple[Debt, Debt]]:
+    """Those of the model in force by its horizon, in times of the wall clock."""
+
+    def told(debt: Debt) -> Debt:
+        last = models.time.wall(debt.last) if debt.last else 0.0
+        return debt._replace(seconds=models.time.wall(debt.seconds), last=last)
+
+    return {
+        seconds: (told(cpu), told(memory)) for seconds, (cpu, memory) in models.model.debts(series.PROD_PEAK).items()
+    }
+
+
+def _owed(first: tuple[Debt, Debt] | None, resource: int, now: float) -> Iterator[Term]:
+    """What broken promises for the first horizon cost now, if anything."""
+    if first is None or not first[resource].promises:
+        return
+    debt = first[resource]
+    withheld = rounded_up(Usage(debt.withheld, debt.withheld))[resource]
+    cause = f", {debt.cause.lower()}" if debt.cause else ""
+    source = f"{debt.surprises} surprises in 28 days{cause}; paid by {durations.timestamp(now + debt.seconds)}"
+    yield Term("withheldForSurprises", withheld, reclaimable.UNITS[resource], source)
 
 
 def _n_sigma(policy: PredictionPolicy, situation: Situation) -> dict[str, Resources]:
@@ -125,20 +175,23 @@ def _safe(policy: PredictionPolicy, situation: Situation, requests: Requests) ->
 def find_peaks(models: NodeModels, pods: Iterable[NodePod]) -> dict[str, Resources]:
     """The present peak of the prod pods and the system, from every built-in model and the active one.
 
-    Empty until every entity has a model.
+    A candidate that has the model's name is its number, without the requests of cold pods that it may promise beside
+    it: n-sigma-v1 is what a report calls by that name. Empty until every entity has a model.
     """
     now = models.now()
     current, model, shadows = models.policy, models.model, models.shadows
     if not models.is_trained():
         return {}
-    situation = situations.prod(models.table, find_lenders(models, pods, now), now, current.horizons_seconds)
+    at = situations.Moment(now, current.horizons_seconds, models.capacity)
+    situation = situations.prod(models.table, find_lenders(models, pods, now), at)
     others = set(plugins.built_in()) - {model.name, *shadows.names.values()}
     found = {name: plugins.load(name)(current.parameters).peak(situation) for name in others}
-    found |= {shadows.names[key]: {shadows.names[key]: peaks} for key, peaks in shadows.peaks(situation).items()}
+    found |= {shadows.names[key]: candidates for key, candidates in shadows.candidates(situation).items()}
     in_force = model.peak(situation)
     if in_force is not None:
         found[model.name] = in_force
-    return {name: largest(in_integers(candidates)) for name, candidates in sorted(found.items())}
+    peaks = {name: in_integers(candidates) for name, candidates in sorted(found.items())}
+    return {name: of.get(name) or largest(of) for name, of in peaks.items()}
 
 
 def find_lenders(models: NodeModels, pods: Iterable[NodePod], now: float) -> list[ProdPod]:
@@ -173,6 +226,12 @@ def _dated(models: NodeModels, one: Histories) -> History:
 def _kept(models: NodeModels, model: str) -> tuple[PromiseRecord, ...]:
     return tuple(
         one._replace(horizon_seconds=_wall_seconds(models, one.horizon_seconds)) for one in models.truth.kept(model)
+    )
+
+
+def _withdrawn(models: NodeModels) -> tuple[WithdrawalRecord, ...]:
+    return tuple(
+        one._replace(window_seconds=_wall_seconds(models, one.window_seconds)) for one in models.truth.withdrawn()
     )
 
 

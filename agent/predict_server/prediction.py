@@ -4,8 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from agent.predict_server.daily import DAY_SECONDS
 from agent.predict_server.histories import History
 from agent.predict_server.lenders import Requests
+from agent.predict_server.models import Debt
 from agent.predict_server.reclaimable import Reclaimable
 from agent.predict_server.records import NO_OUTCOMES, PromiseRecord, Totals, WithdrawalRecord
 from shared.api.predictionprior import ObservedTail, Prior
@@ -32,6 +34,7 @@ class HorizonPromise(NamedTuple):
     kept: PromiseRecord
     totals: Totals = NO_OUTCOMES
     tails: tuple[ObservedTail, ObservedTail] | None = None  # of cpu and memory; None without outcomes
+    debts: tuple[Debt, Debt] | None = None  # the same; None for a model that has none
 
 
 class ShadowResult(NamedTuple):
@@ -72,6 +75,25 @@ class NodePrediction:
     policy_problem: str = ""
     predictor_problem: str = ""
     unclaimed: Unclaimed = UNTRAINED
+
+
+def surprise_days(horizon_seconds: float, target_percent: float) -> float:
+    """The time in which the target allows one surprise, which breaks every promise that is open.
+
+    Within less a target is not enforceable on one node: nothing that is learned foresees a first surprise.
+    """
+    return horizon_seconds / DAY_SECONDS * 100 / target_percent
+
+
+def target_note(horizon_seconds: float, target_percent: float, within_days: float) -> str:
+    """What a target means on one node within that time; empty where it can be enforced there."""
+    days = surprise_days(horizon_seconds, target_percent)
+    if days <= within_days:
+        return ""
+    return (
+        f"{target_percent:g} % is not enforceable within {within_days:g} days on one node: one surprise breaks as many "
+        f"promises as are allowed in {days:.0f} days"
+    )
 
 
 def recommended(

@@ -11,7 +11,9 @@ import numpy as np
 
 from agent.predict_server.calibration import HOUR_SECONDS, WINDOW_HOURS
 from agent.predict_server.daily import DAY_SECONDS, Arrays, Singles
+from agent.predict_server.debts import violated
 from agent.predict_server.decay import Floats
+from agent.predict_server.histogram import Rows
 from agent.predict_server.hourly import HourlyWindow
 from agent.predict_server.models import Outcome
 from agent.predict_server.states import Parts
@@ -121,6 +123,18 @@ class Record:
         self._kept = None
         promised: Floats = waiting[1:3]
         return promised
+
+    def broken(self, seconds: float, made: Floats, reached: Floats) -> tuple[Rows, Floats] | None:
+        """Which of the open promises of a horizon, made at these times, are broken by what was used since, shape
+        (promises, 2): their places and amounts; None for none.
+        """
+        by_time = self._waiting.get(seconds, {})
+        places = [place for place, one in enumerate(made.tolist()) if one in by_time]
+        if not places:
+            return None
+        promised = np.stack([by_time[float(made[place])][1:3] for place in places])
+        of = violated(promised, reached[places]).any(axis=1)
+        return (np.array(places)[of], promised[of]) if of.any() else None
 
     def kept(self) -> tuple[PromiseRecord, ...]:
         """The kept promises by horizon."""

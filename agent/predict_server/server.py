@@ -8,9 +8,8 @@ from pathlib import Path
 
 import numpy as np
 from msgspec.structs import replace
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry
 
-from agent.metric_cache import series
 from agent.metric_cache.cache import MetricCache
 from agent.predict_server import compact, predicting
 from agent.predict_server.checkpoint import CheckpointLog
@@ -23,11 +22,19 @@ from agent.settings import AgentSettings
 from agent.states_informer.informer import LocalNode
 from agent.states_informer.pods import NodePod
 from shared.clock import Clock
+from shared.metric_families import CounterFamily
 from shared.quantity import Resources
 
 logger = logging.getLogger(__name__)
 
 PUNCTUAL_SECONDS = 1.0  # a step that is this much early must not skip its checkpoint
+
+_TRAINING_STEPS = CounterFamily("headroom_agent_training_steps", "Training steps of the prediction.")
+_REFUSED_POLICIES = CounterFamily("headroom_agent_refused_policies", "Predict policies that the agent rejected.")
+_PREDICTOR_FAILURES = CounterFamily(
+    "headroom_agent_predictor_failures", "Failures and invalid results of predictors.", ("predictor",)
+)
+_CHECKPOINTS = CounterFamily("headroom_agent_checkpoints", "Checkpoints of the prediction, by outcome.", ("outcome",))
 
 
 class PredictServer:
@@ -44,17 +51,10 @@ class PredictServer:
         self._trained_until: int | None = None  # second of the cache
         self._saved_at: float | None = None
         self._log = CheckpointLog(Path(settings.state_dir), settings.node_name, settings.prediction_hour_seconds)
-        self._steps = Counter("headroom_agent_training_steps", "Training steps", registry=registry)
-        self._refused = Counter("headroom_agent_refused_policies", "Predict policies refused", registry=registry)
-        self._failures = Counter(
-            "headroom_agent_predictor_failures",
-            "Times a predictor raised or answered nonsense",
-            ["predictor"],
-            registry=registry,
-        )
-        self._checkpoints = Counter(
-            "headroom_agent_checkpoints", "Checkpoints by outcome", ["outcome"], registry=registry
-        )
+        self._steps = _TRAINING_STEPS.register(registry)
+        self._refused = _REFUSED_POLICIES.register(registry)
+        self._failures = _PREDICTOR_FAILURES.register(registry)
+        self._checkpoints = _CHECKPOINTS.register(registry)
         self._models = NodeModels(settings, clock, self._log, lambda model: self._failures.labels(model).inc())
 
     @property
@@ -97,8 +97,6 @@ class PredictServer:
         second = self._cache.last_second
         unseen = self._unseen_seconds(second)
         usages = self._cache.usages(self.policy.training_aggregation, unseen, until=second) if unseen > 0 else {}
-        if series.NON_POD in usages:
-            usages[series.SYSTEM] = usages.pop(series.NON_POD)
         amounts = np.array(list(usages.values()), np.float64).reshape(-1, 2)
         with self._lock:
             now = self._models.now()

@@ -6,9 +6,11 @@ import numpy as np
 
 from agent.predict_server import plugins
 from agent.predict_server.decay import Floats
-from agent.predict_server.models import Outcome, Situation
+from agent.predict_server.histories import Candidates
+from agent.predict_server.models import Situation
 from agent.predict_server.plugins import Model
 from agent.predict_server.policy import PredictionPolicy
+from agent.predict_server.truth import NOTHING_JUDGED, Judged
 from shared.api.nodemetric import MOST_SHADOWS
 from shared.errors import InvalidInput
 
@@ -41,23 +43,24 @@ class Shadows:
         for model in self._models.values():
             model.update(keys, usages, time)
 
-    def observe(self, outcomes: Mapping[str, Sequence[Outcome]]) -> None:
-        """Passes each model the outcomes of its promises."""
+    def observe(self, judged: Mapping[str, Judged]) -> None:
+        """Passes each model what it hears of its promises."""
         for identity, model in self._models.items():
-            model.observe(outcomes.get(identity, ()))
+            model.observe(*judged.get(identity, NOTHING_JUDGED))
 
     def set_clock(self, seconds: float) -> None:
         for model in self._models.values():
             model.set_clock(seconds)
 
+    def candidates(self, situation: Situation) -> dict[str, Candidates]:
+        """The candidates of the models that do not fail."""
+        answers = {identity: model.peak(situation) for identity, model in self._models.items()}
+        return {identity: found for identity, found in answers.items() if found is not None}
+
     def peaks(self, situation: Situation) -> dict[str, Floats]:
         """The peaks for the situation's single node, shape (horizons, 2), of the models that do not fail."""
-        answers = {identity: model.peak(situation) for identity, model in self._models.items()}
-        return {
-            identity: np.max(list(found.values()), axis=0)[:, 0]
-            for identity, found in answers.items()
-            if found is not None
-        }
+        found = self.candidates(situation)
+        return {identity: np.max(list(of.values()), axis=0)[:, 0] for identity, of in found.items()}
 
     def states(self) -> dict[str, bytes]:
         """The state of each for the checkpoint, by name."""

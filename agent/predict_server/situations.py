@@ -1,6 +1,8 @@
 """The input of this node's predictors. Pure."""
 
+import math
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,20 +19,28 @@ from shared.names import LENDING_CLASSES, PriorityClass
 from shared.quantity import MILLI_PER_CORE, Resources
 
 
-def prod(table: ModelTable, lending: Iterable[ProdPod], now: float, horizons_seconds: tuple[float, ...]) -> Situation:
+class Moment(NamedTuple):
+    """When and how far ahead to predict, in seconds, on a node of that capacity, which is 0 while it is not known."""
+
+    now: float
+    horizons_seconds: tuple[float, ...]
+    capacity: Resources
+
+
+def prod(table: ModelTable, lending: Iterable[ProdPod], at: Moment) -> Situation:
     """The pods that hold a request that may be lent, and the system."""
     holding = [one for one in lending if one.pod.holds_request]
-    return _situation(table, series.PROD_PEAK, LENDING_CLASSES, holding, now, horizons_seconds)
+    return _situation(table, series.PROD_PEAK, LENDING_CLASSES, holding, at)
 
 
-def node(table: ModelTable, pods: Iterable[NodePod], now: float, horizons_seconds: tuple[float, ...]) -> Situation:
+def node(table: ModelTable, pods: Iterable[NodePod], at: Moment) -> Situation:
     """All pods of the node, however short their history."""
     running = [
         ProdPod(pod, cold=False, observed=True, young=False)
         for pod in pods
         if pod.running and table.samples_of(pod.uid)
     ]
-    return _situation(table, series.NODE, PriorityClass, running, now, horizons_seconds)
+    return _situation(table, series.NODE, PriorityClass, running, at)
 
 
 def amounts(pairs: Sequence[tuple[float, float]]) -> Floats:
@@ -48,12 +58,11 @@ def _situation(
     whole: str,
     classes: Iterable[PriorityClass],
     lending: Sequence[ProdPod],
-    now: float,
-    horizons_seconds: tuple[float, ...],
+    at: Moment,
 ) -> Situation:
     heirs = [(place, one.workload) for place, one in enumerate(lending) if one.workload is not None]
     return Situation(
-        time=now,
+        time=at.now,
         whole=Histories(table, [whole]),
         classes=Histories(table, [*map(series.of_class, classes), series.SYSTEM]),
         system=Histories(table, [series.SYSTEM]),
@@ -65,5 +74,6 @@ def _situation(
         cold=np.array([one.cold for one in lending], np.bool_),
         workloads=Histories(table, [workload for _, workload in heirs]),
         inherited=np.array([place for place, _ in heirs], np.intp),
-        horizons_seconds=horizons_seconds,
+        horizons_seconds=at.horizons_seconds,
+        capacity=amounts([(at.capacity.cpu_milli or math.inf, at.capacity.memory_bytes or math.inf)]),
     )

@@ -5,6 +5,7 @@ A record belongs to a model under its parameters: no model is judged by the prom
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,12 +14,22 @@ from agent.predict_server.calibration import LONGEST_GAP_SECONDS
 from agent.predict_server.daily import Arrays
 from agent.predict_server.decay import Floats
 from agent.predict_server.ledger import Ledger
-from agent.predict_server.models import Outcome
+from agent.predict_server.models import OpenPromises, Outcome
 from agent.predict_server.records import NO_OUTCOMES, Loans, PromiseRecord, Record, Totals, WithdrawalRecord
 
 _LOANS = "loans"
 _IN_FORCE = "in force "  # in a checkpoint, followed by the identity of the model that decides what is lent
 _RECORD = "record "  # in a checkpoint, followed by the horizon, a space, and the model's identity
+
+
+class Judged(NamedTuple):
+    """What one model hears of its promises: the outcomes, and the open ones that are broken."""
+
+    outcomes: list[Outcome]
+    broken: list[OpenPromises]
+
+
+NOTHING_JUDGED = Judged([], [])
 
 
 class Truth:
@@ -54,19 +65,31 @@ class Truth:
             name: self._records.get(name, Record(horizons)).of_horizons(horizons) for name, horizons in wanted.items()
         }
 
-    def observe(self, usages: Floats, since: Floats, time: float) -> dict[str, list[Outcome]]:
+    def observe(self, usages: Floats, since: Floats, time: float) -> dict[str, Judged]:
         """Records the usage of each pod and the system, shape (pods, 2); `since` is the first observation of each.
 
-        Returns the outcomes of promises by model.
+        Returns the outcomes of promises by model, and the promises of a horizon that are open where one is broken.
         """
-        found: dict[str, list[Outcome]] = {}
+        found: dict[str, Judged] = {}
         judged = self._ledger.observe(np.zeros(len(usages), np.intp), usages, since, time)
         for name, record in self._records.items():
             record.advance(time)
             for outcome in judged:
                 if (promised := record.settle(outcome)) is not None:
-                    found.setdefault(name, []).append(replace(outcome, promised=promised[np.newaxis]))
-        for outcome in found.get(self._active, ()):
+                    of = found.setdefault(name, Judged([], []))
+                    of.outcomes.append(replace(outcome, promised=promised[np.newaxis]))
+        for seconds in self._horizons:
+            made, reached = self._ledger.open(seconds)
+            for name, record in self._records.items():
+                if (broken := record.broken(seconds, made, reached[:, 0])) is not None:
+                    places, promised = broken
+                    of = found.setdefault(name, Judged([], []))
+                    of.broken.append(
+                        OpenPromises(
+                            self._ledger.nodes, seconds, made[places], promised[:, np.newaxis], reached[places], time
+                        )
+                    )
+        for outcome in found[self._active].outcomes if self._active in found else ():
             one = Totals.of(outcome.promised.astype(np.float32), outcome.realised.astype(np.float32))
             self._totals[outcome.horizon_seconds] = self._totals[outcome.horizon_seconds].plus(one)
         return found

@@ -2,19 +2,40 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
 from agent.predict_server.prediction import NodePrediction
 from shared import durations
 from shared.api.core import Condition
 from shared.api.meta import Wire, prepared
+from shared.api.nodemetric import Interference
 
 MODEL_READY = "ModelReady"
 PREDICTOR_HEALTHY = "PredictorHealthy"
 POLICY_ACCEPTED = "PolicyAccepted"
 CGROUPS_READ = "CgroupsRead"
 PODS_COMPLETE = "PodsComplete"
+ENFORCER_READY = "EnforcerReady"
+PROD_WAITS_MEASURED = "ProdWaitsMeasured"
 
 MAX_MESSAGE = 1024  # of characters; it may quote a spec's text
+
+Judgement: TypeAlias = tuple[bool, str, str]
+"""Whether a condition is good, its reason and its message."""
+
+_WAITS_KNOWN: Judgement = True, "PressureRead", "the waits of Prod pods are read from their cgroups"
+_WAITS_UNKNOWN: Judgement = (
+    False,
+    "NoPressure",
+    "the waits of Prod pods need cgroup v2 and a kernel with pressure (PSI)",
+)
+
+
+class Means(NamedTuple):
+    """How usage is read, and whether the enforcer bounds pods; None without an enforcer."""
+
+    source: str = ""
+    enforcer: Judgement | None = None
 
 
 class _ReportedPrediction(Wire, frozen=True):
@@ -23,11 +44,12 @@ class _ReportedPrediction(Wire, frozen=True):
 
 class _ReportedStatus(Wire, frozen=True):
     prediction: _ReportedPrediction | None = None
+    interference: Interference | None = None
 
 
 @prepared
 class ReportedNodeMetric(Wire, frozen=True):
-    """The conditions of a NodeMetric's last report."""
+    """What a NodeMetric's last report is needed for later."""
 
     status: _ReportedStatus | None = None
 
@@ -36,19 +58,27 @@ class ReportedNodeMetric(Wire, frozen=True):
         prediction = self.status.prediction if self.status else None
         return (prediction.conditions if prediction else None) or ()
 
+    @property
+    def interference(self) -> Interference | None:
+        return self.status.interference if self.status else None
+
 
 @dataclass(frozen=True)
 class Circumstances:
     """Facts outside the prediction; an empty text means no problem.
 
     `report_problem` is the error in the spec's report policy, `source` the way usage is read and whether cgroups are
-    the source, `pods_problem` the reason why the report does not list pods.
+    the source, `pods_problem` the reason why the report does not list pods; `enforcer` is whether it
+    bounds pods, with a reason in one word and a sentence; None without one. `prod_waits` is whether the waits of Prod
+    pods are known, None for a node without any such pod.
     """
 
     report_problem: str = ""
     source: str = ""
     by_cgroups: bool = True
     pods_problem: str = ""
+    enforcer: Judgement | None = None
+    prod_waits: bool | None = None
 
 
 def conditions(
@@ -72,6 +102,10 @@ def conditions(
             circumstances.pods_problem, "ReportTooLarge", "WithinSize", "every measured pod is in the report"
         ),
     }
+    if circumstances.enforcer is not None:
+        fresh[ENFORCER_READY] = circumstances.enforcer
+    if circumstances.prod_waits is not None:
+        fresh[PROD_WAITS_MEASURED] = _WAITS_KNOWN if circumstances.prod_waits else _WAITS_UNKNOWN
     since = {(old.type, old.status): old.last_transition_time for old in before}
 
     def condition(kind: str, status: str, reason: str, message: str) -> Condition:
@@ -81,7 +115,7 @@ def conditions(
     return tuple(condition(kind, str(good), reason, message) for kind, (good, reason, message) in fresh.items())
 
 
-def _judged(problem: str, reason: str, reason_if_good: str, message_if_good: str) -> tuple[bool, str, str]:
+def _judged(problem: str, reason: str, reason_if_good: str, message_if_good: str) -> Judgement:
     return (False, reason, problem) if problem else (True, reason_if_good, message_if_good)
 
 

@@ -36,13 +36,12 @@ class NumaAverages:
 
 @dataclass(frozen=True)
 class MeasuredAverages:
-    """`averages` are by model key, those of host applications by name."""
+    """`averages` are by model key."""
 
     averages: Mapping[str, Usage]
     node: tuple[Aggregated, ...] = ()
     system: tuple[Aggregated, ...] = ()
     numa: tuple[NumaAverages, ...] = ()
-    host_applications: Mapping[str, Usage] | None = None
 
 
 def is_node_readable(cache: MetricCache, until: int) -> bool:
@@ -54,7 +53,6 @@ def measure(cache: MetricCache, policy: ReportPolicy, until: int) -> MeasuredAve
     """Everything up to the cache's second `until`. Series without the policy's kind of memory count without cache."""
     seconds = policy.aggregate_seconds
     averages = cache.usages(Aggregation.AVG, seconds, until=until)
-    applications = cache.aggregate(Aggregation.AVG, seconds, kind=Kind.HOST_APPLICATION, until=until)
     if policy.memory is not Metric.MEMORY:
         for key, value in cache.aggregate(Aggregation.AVG, seconds, metric=policy.memory, until=until).items():
             name = series.model_key(key.kind, key.entity)
@@ -66,7 +64,6 @@ def measure(cache: MetricCache, policy: ReportPolicy, until: int) -> MeasuredAve
         node=_aggregates(cache, Kind.NODE, policy.memory, policy, until),
         system=_aggregates(cache, Kind.SYSTEM, Metric.MEMORY, policy, until),
         numa=numa_usages(numa, averages.get(series.SYSTEM)),
-        host_applications=application_usages(applications, policy.memory),
     )
 
 
@@ -98,17 +95,6 @@ def numa_usages(readings: Mapping[SeriesKey, float], system: Usage | None) -> tu
         return Usage(system.cpu_cores * share, memory_bytes)
 
     return tuple(NumaAverages(number, nodes[number], systems(number)) for number in sorted(nodes))
-
-
-def application_usages(readings: Mapping[SeriesKey, float], memory: Metric) -> dict[str, Usage]:
-    """Host applications with known CPU and memory, by name. Pure."""
-    usages = {}
-    for key, cpu_cores in readings.items():
-        flavours = [readings.get(key._replace(metric=metric)) for metric in (memory, Metric.MEMORY)]
-        known = [value for value in flavours if value is not None]
-        if key.metric is Metric.CPU and known:
-            usages[key.entity] = Usage(cpu_cores, known[0])
-    return usages
 
 
 def _aggregates(

@@ -9,15 +9,17 @@ from agent.metric_cache.series import Metric
 from agent.reporter.schedule import Intervals
 from agent.settings import AgentSettings
 from shared import durations
-from shared.api.nodemetric import MetricCollectPolicy
-from shared.api.predictpolicy import LARGEST
+from shared.api.nodemetric_spec import (
+    LONGEST_REPORT_INTERVAL_SECONDS,
+    LONGEST_WINDOW_SECONDS,
+    MOST_WINDOWS,
+    MetricCollectPolicy,
+)
 from shared.errors import InvalidInput
 
 DEFAULT_AGGREGATE_SECONDS = 300
 SHORTEST_AGGREGATE_SECONDS = 60  # Koordinator's floor
 DEFAULT_DURATIONS_SECONDS = (300, 600, 1800)
-LONGEST_DURATION_SECONDS = 7 * 86400  # the longest reach of the metric cache
-MOST_DURATIONS = 10
 SOURCE = "NodeMetric spec.metricCollectPolicy"
 
 _MEMORY = {
@@ -31,7 +33,7 @@ _MEMORY = {
 class ReportPolicy:
     """`aggregate_seconds` is the window of averages, `durations_seconds` those of the aggregates beside them.
 
-    `memory` selects which memory node, pods and host applications count; the system's never includes page cache.
+    `memory` selects which memory node and pods count; the system's never includes page cache.
     """
 
     intervals: Intervals
@@ -48,7 +50,6 @@ def from_settings(settings: AgentSettings) -> ReportPolicy:
             check=settings.check_prediction_interval_seconds,
             force=settings.force_update_interval_seconds,
         ),
-        shortest_interval_seconds=settings.shortest_reporting_interval_seconds,
     )
 
 
@@ -58,8 +59,9 @@ def overridden(base: ReportPolicy, raw: object) -> ReportPolicy:
         wire = msgspec.convert({} if raw is None else raw, MetricCollectPolicy)
     except msgspec.ValidationError as error:
         raise InvalidInput(source=SOURCE, field="metricCollectPolicy", value=raw, problem=str(error)) from error
-    report = _positive("reportIntervalSeconds", wire.report_interval_seconds, LARGEST) or base.intervals.report
-    aggregate = _positive("aggregateDurationSeconds", wire.aggregate_duration_seconds, LONGEST_DURATION_SECONDS)
+    interval = _positive("reportIntervalSeconds", wire.report_interval_seconds, LONGEST_REPORT_INTERVAL_SECONDS)
+    report = interval or base.intervals.report
+    aggregate = _positive("aggregateDurationSeconds", wire.aggregate_duration_seconds, LONGEST_WINDOW_SECONDS)
     wanted = wire.node_aggregate_policy.durations if wire.node_aggregate_policy else None
     return ReportPolicy(
         Intervals(max(report, base.shortest_interval_seconds), base.intervals.check, base.intervals.force),
@@ -78,8 +80,8 @@ def _positive(field: str, value: int | None, most: int) -> int | None:
 
 def _durations(texts: Sequence[str]) -> tuple[int, ...]:
     field = "nodeAggregatePolicy.durations"
-    if len(texts) > MOST_DURATIONS:
-        raise InvalidInput(source=SOURCE, field=field, value=texts, problem=f"has more than {MOST_DURATIONS} windows")
+    if len(texts) > MOST_WINDOWS:
+        raise InvalidInput(source=SOURCE, field=field, value=texts, problem=f"has more than {MOST_WINDOWS} windows")
     return tuple(_duration(f"{field}[{place}]", text) for place, text in enumerate(texts))
 
 
@@ -88,8 +90,8 @@ def _duration(field: str, text: str) -> int:
         seconds = durations.parse(text)
     except ValueError as error:
         raise InvalidInput(source=SOURCE, field=field, value=text, problem=str(error)) from error
-    if not 1 <= seconds <= LONGEST_DURATION_SECONDS:
-        problem = f"must be from 1s to {durations.render(LONGEST_DURATION_SECONDS)}"
+    if not 1 <= seconds <= LONGEST_WINDOW_SECONDS:
+        problem = f"must be from 1s to {durations.render(LONGEST_WINDOW_SECONDS)}"
         raise InvalidInput(source=SOURCE, field=field, value=text, problem=problem)
     return int(seconds)
 

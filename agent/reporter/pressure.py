@@ -1,12 +1,12 @@
 """Whether a threshold is reached beyond which pods of Mid and Batch may be evicted, with the values seen then.
 
 Koordinator's rules. Memory: the used share of capacity. CPU: the share of their requests that the pods can get, if they
-use nearly all of that; their real limit is what the rest of the node leaves. Stalls are reported but do not decide: the
-node's stalls include those of a container at its own limit.
+use nearly all of that; their real limit is what the rest of the node leaves. The node's own stalls are reported but do
+not decide, since they include those of a container at its own limit; those of Prod pods do, see `interference`.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from agent.metric_cache import series
@@ -16,7 +16,8 @@ from agent.metric_cache.series import Kind, Metric, SeriesKey, Usage
 from agent.states_informer.pods import NOTHING, NodePod
 from shared import names
 from shared.api.core import Quantities
-from shared.api.nodemetric import PressedPod, Pressure, ResourceThresholds
+from shared.api.nodemetric import PressedPod, Pressure
+from shared.api.nodemetric_spec import ResourceThresholds
 from shared.names import PriorityClass
 from shared.quantity import MILLI_PER_CORE, Resources, format_milli
 
@@ -28,10 +29,17 @@ _MEMORY = SeriesKey(Kind.NODE, "", Metric.MEMORY)
 
 
 def seen(
-    cache: MetricCache, pods: Iterable[NodePod], capacity: Resources, thresholds: ResourceThresholds, until: int
+    cache: MetricCache,
+    pods: Iterable[NodePod],
+    capacity: Resources,
+    thresholds: ResourceThresholds,
+    until: int,
+    *,
+    slowed: Collection[str] = (),
 ) -> Pressure | None:
     """The pressure up to the cache's second `until`; None while no threshold is reached, or values are unknown.
 
+    Where Prod pods are `slowed`, there is a reason to look at the others regardless of thresholds.
     The check is cheap while memory is below its threshold and there is no CPU bound.
     """
     if not thresholds.evicts or min(capacity) <= 0:
@@ -41,7 +49,7 @@ def seen(
     if memory_bytes is None or samples < LEAST_SAMPLES:
         return None
     is_memory = is_memory_short(memory_bytes, capacity, thresholds)
-    if not is_memory and thresholds.cpu_satisfaction_lower_percent is None:
+    if not is_memory and thresholds.cpu_satisfaction_lower_percent is None and not slowed:
         return None
     holding = [pod for pod in pods if pod.holds_request and pod.held != NOTHING]
     mean = cache.usages(Aggregation.AVG, WINDOW_SECONDS, until)
@@ -63,7 +71,7 @@ def seen(
     request = sum(pod.held.cpu_milli for pod in holding)
     if is_cpu_short(request, usage, limit, thresholds):
         short.append(names.CPU)
-    if not short:
+    if not short and not slowed:
         return None
     return Pressure(
         resources=tuple(short),

@@ -11,7 +11,7 @@ from agent.metric_cache.aggregate import Aggregation
 from agent.metric_cache.series import Usage
 from agent.predict_server.distribution import Distribution
 from agent.predict_server.models import NSigmaV1, NSigmaV2
-from agent.predict_server.prediction import HorizonPromise, NodePrediction, ShadowResult
+from agent.predict_server.prediction import HorizonPromise, NodePrediction, ShadowResult, target_note
 from agent.predict_server.reclaimable import rounded_up
 from agent.predict_server.records import Pair, PromiseRecord, WithdrawalRecord
 from agent.reporter import measurements
@@ -23,7 +23,7 @@ from shared.api import predictionprior
 from shared.api.core import Condition, Quantities
 from shared.api.nodemetric import (
     AggregatedUsage,
-    HostApplicationMetricInfo,
+    Interference,
     LastForgotten,
     NodeMetricInfoReport,
     NodeMetricReport,
@@ -33,6 +33,7 @@ from shared.api.nodemetric import (
     PredictionReport,
     Pressure,
     PriorInUse,
+    PromiseDebt,
     ReclaimableMetric,
     ResourceMap,
     UsageHistogram,
@@ -40,7 +41,7 @@ from shared.api.nodemetric import (
 )
 from shared.api.nodemetric import Promise as WirePromise
 from shared.api.nodemetric import Shadow as WireShadow
-from shared.api.nodeslo import HostApplication
+from shared.api.predictionprior import WINDOW_DAYS
 from shared.quantity import MILLI_PER_CORE, Resources
 
 RESOURCES = (names.CPU, names.MEMORY)
@@ -50,14 +51,14 @@ _UNKNOWN = ResourceMap()
 
 @dataclass(frozen=True)
 class ReportInputs:
-    """The inputs of one report. It leaves out `pods` and `host_applications` without a measurement."""
+    """The inputs of one report. It leaves out `pods` without a measurement."""
 
     measured: MeasuredAverages
     pods: Iterable[NodePod]
     prediction: NodePrediction
     conditions: tuple[Condition, ...]
-    host_applications: Iterable[HostApplication] = ()
     pressure: Pressure | None = None
+    interference: Interference | None = None
 
 
 def status(observed: ReportInputs, reason: ReportReason, now: float) -> NodeMetricReport:
@@ -73,9 +74,9 @@ def status(observed: ReportInputs, reason: ReportReason, now: float) -> NodeMetr
             numa_usages=numa(measured.numa),
         ),
         pods_metric=_pods(observed),
-        host_application_metric=_host_applications(observed),
         prod_reclaimable_metric=ReclaimableMetric(ResourceMap.of(answer.result if answer else Resources())),
         prod_peak_metric=ReclaimableMetric(ResourceMap.of(answer.peak)) if answer else None,
+        interference=observed.interference,
         prediction=_prediction(prediction, observed.conditions, reason, observed.pressure),
     )
 
@@ -128,20 +129,6 @@ def _extensions(peak: Resources | None) -> dict[str, object] | None:
     return None if peak is None else msgspec.to_builtins(PodExtensions(dict(peak.quantities())))
 
 
-def _host_applications(observed: ReportInputs) -> tuple[HostApplicationMetricInfo, ...]:
-    usages = observed.measured.host_applications or {}
-    return tuple(
-        HostApplicationMetricInfo(
-            name=one.name,
-            usage=_usage(usages[one.name]),
-            priority=one.priority,
-            qos=one.qos,
-        )
-        for one in sorted(observed.host_applications, key=lambda one: one.name)
-        if one.name in usages
-    )
-
-
 def _prediction(
     prediction: NodePrediction, conditions: tuple[Condition, ...], reason: ReportReason, pressure: Pressure | None
 ) -> PredictionReport:
@@ -154,7 +141,10 @@ def _prediction(
         node_peak=_peak(prediction.node_peak),
         n_sigma_v1_peak=_peak(prediction.n_sigma.get(NSigmaV1.name)),
         n_sigma_v2_peak=_peak(prediction.n_sigma.get(NSigmaV2.name)),
-        promises=tuple(_promise(one, prediction.target_violation_percent) for one in prediction.promises) or None,
+        promises=tuple(
+            _promise(one, prediction.target_violation_percent, prediction.time) for one in prediction.promises
+        )
+        or None,
         withdrawals=tuple(map(_withdrawal, prediction.withdrawn)) or None,
         shadows=tuple(map(_shadow, prediction.shadows)) or None,
         prior=_prior(prediction),
@@ -178,7 +168,7 @@ def _histograms(distributions: tuple[Distribution, ...]) -> tuple[UsageHistogram
     )
 
 
-def _promise(promise: HorizonPromise, target_percent: float | None) -> WirePromise:
+def _promise(promise: HorizonPromise, target_percent: float | None, now: float) -> WirePromise:
     kept = promise.kept
     cpu_severity, memory_severity = _judged(kept, kept.severity_percents)
     return WirePromise(
@@ -192,6 +182,31 @@ def _promise(promise: HorizonPromise, target_percent: float | None) -> WirePromi
         **_violated_and_lent(kept),
         cpu_tail=predictionprior.report(promise.tails[0]) if promise.tails else None,
         memory_tail=predictionprior.report(promise.tails[1]) if promise.tails else None,
+        target_note=_note(promise, target_percent),
+        cpu_debt=_debt(promise, 0, now),
+        memory_debt=_debt(promise, 1, now),
+    )
+
+
+def _note(promise: HorizonPromise, target_percent: float | None) -> str | None:
+    if target_percent is None:
+        return None
+    return target_note(promise.kept.horizon_seconds, target_percent, WINDOW_DAYS) or None
+
+
+def _debt(promise: HorizonPromise, resource: int, now: float) -> PromiseDebt | None:
+    """What broken promises of one resource cost; None without any."""
+    debt = promise.debts[resource] if promise.debts else None
+    if debt is None or not (debt.surprises or debt.promises):
+        return None
+    withheld = rounded_up(Usage(debt.withheld, debt.withheld)).quantities()[RESOURCES[resource]]
+    return PromiseDebt(
+        surprises=debt.surprises,
+        last_surprise_time=durations.timestamp(debt.last) if debt.last else None,
+        cause=debt.cause or None,
+        broken_promises=f"{debt.promises:.1f}",
+        withheld=withheld if debt.promises else None,
+        paid_time=durations.timestamp(now + debt.seconds) if debt.promises else None,
     )
 
 

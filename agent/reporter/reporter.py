@@ -3,19 +3,20 @@
 import logging
 import random
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 import msgspec
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry
 
 from agent.metric_cache.cache import MetricCache
 from agent.metrics_advisor.local import PROCESS_TREES
 from agent.predict_server.prediction import NodePrediction
 from agent.predict_server.server import PredictServer
-from agent.reporter import measurements, policy, pressure, report
-from agent.reporter.conditions import Circumstances, ReportedNodeMetric, conditions
+from agent.reporter import interference, measurements, policy, pressure, report
+from agent.reporter.conditions import Circumstances, Means, ReportedNodeMetric, conditions
 from agent.reporter.limiter import Limiter
+from agent.reporter.prod_waits import ProdWaits
 from agent.reporter.report import ReportInputs
 from agent.reporter.schedule import ReportedValues, ReportReason, Schedule
 from agent.settings import AgentSettings
@@ -23,14 +24,15 @@ from agent.states_informer.informer import StatesInformer
 from agent.states_informer.pods import NodePod
 from shared.api import thresholds
 from shared.api.core import Condition
-from shared.api.nodemetric import NodeMetricReport, Pressure, ResourceThresholds
-from shared.api.nodeslo import HostApplication
+from shared.api.nodemetric import NodeMetricReport, Pressure
+from shared.api.nodemetric_spec import ResourceThresholds
 from shared.clock import Clock
 from shared.errors import HeadroomError, InvalidInput
 from shared.kube.client import Client, Patch
 from shared.kube.errors import NotFound, Unreachable
 from shared.kube.resources import NODEMETRICS
 from shared.kube.retry import Backoff, Jitter
+from shared.metric_families import CounterFamily, GaugeFamily
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +41,16 @@ TIMEOUT_SECONDS = 10.0
 BURST = 2
 PODS_SECONDS = 45.0  # after an outage: by then every watch has tried again, and managers still accept the last report
 SECONDS_EACH = 10.0  # between two attempts in the long run, unless the intervals are shorter
+
+_REPORTS = CounterFamily("headroom_agent_reports", "Reports, by reason.", ("reason",))
+_REPORT_FAILURES = CounterFamily("headroom_agent_report_failures", "Reports that the API server did not accept.")
+_REFUSED_REPORT_POLICIES = CounterFamily(
+    "headroom_agent_refused_report_policies", "Report policies that the agent rejected."
+)
+_LAST_REPORT_TIMESTAMP_SECONDS = GaugeFamily(
+    "headroom_agent_last_report_timestamp_seconds", "Unix time of the last report that the API server accepted."
+)
+_REPORT_BYTES = GaugeFamily("headroom_agent_report_bytes", "Size of the last report in bytes.")
 
 
 @dataclass(frozen=True)
@@ -51,7 +63,7 @@ class Sent:
 
 
 class Reporter:
-    """`second` returns the metric cache's present second, `source` how usage is read."""
+    """Reports when it is due, and keeps what it said last."""
 
     def __init__(
         self,
@@ -62,10 +74,8 @@ class Reporter:
         predict_server: PredictServer,
         clock: Clock,
         *,
-        second: Callable[[], int],
         registry: CollectorRegistry,
-        source: Callable[[], str] = lambda: "",
-        host_applications: Callable[[], Iterable[HostApplication]] = tuple,
+        means: Callable[[], Means] = Means,
     ) -> None:
         self.last: Sent | None = None
         self._node_name = settings.node_name
@@ -76,9 +86,8 @@ class Reporter:
         self._cache = cache
         self._predict_server = predict_server
         self._clock = clock
-        self._second = second
-        self._source = source
-        self._host_applications = host_applications
+        self._means = means
+        self._prod_waits = ProdWaits(cache, clock, registry)
         self._base = self._policy = policy.from_settings(settings)
         self._policy_problem = ""
         self._thresholds, self._thresholds_problem = thresholds.OFF, ""
@@ -89,13 +98,11 @@ class Reporter:
         self._waiting = False
         self._is_away = False  # whether the API server was unreachable at the last report
         self._pods_by = 0.0  # monotonic; until then a report without pods is delayed
-        self._reports = Counter("headroom_agent_reports", "Reports by reason", ["reason"], registry=registry)
-        self._failures = Counter("headroom_agent_report_failures", "Reports that did not arrive", registry=registry)
-        self._refused = Counter("headroom_agent_refused_report_policies", "Report policies refused", registry=registry)
-        self._arrived = Gauge(
-            "headroom_agent_last_report_timestamp_seconds", "When a report last arrived", registry=registry
-        )
-        self._size = Gauge("headroom_agent_report_bytes", "Size of the last report tried", registry=registry)
+        self._reports = _REPORTS.register(registry)
+        self._failures = _REPORT_FAILURES.register(registry)
+        self._refused = _REFUSED_REPORT_POLICIES.register(registry)
+        self._arrived = _LAST_REPORT_TIMESTAMP_SECONDS.register(registry)
+        self._size = _REPORT_BYTES.register(registry)
 
     def apply(self, spec: dict[str, object] | None) -> None:
         """Applies a NodeMetric's intervals and thresholds; invalid ones are refused and the last good ones stay."""
@@ -132,22 +139,25 @@ class Reporter:
         now, current = self._clock.monotonic(), self._policy
         synced = self._states.synced
         self._began = self._began or synced
-        pressed = self._pressure(self._second()) if synced else None
-        if not self._began or schedule.idle(now, current.intervals, pressed=pressed is not None):
+        waits = self._prod_waits.judge(self._states.pods(), self._thresholds) if synced else None
+        slowed = waits.slowed if waits is not None else ()
+        pressed = self._pressure(self._cache.second(), slowed) if synced else None
+        is_urgent = pressed is not None or bool(slowed)
+        if not self._began or schedule.idle(now, current.intervals, pressed=is_urgent):
             return
         if not self._states.has_node_metric:
             self._note_missing()
             return
         if not self._limiter.ready(now, min(SECONDS_EACH, current.intervals.report, current.intervals.check)):
             return
-        second = self._second()
+        second = self._cache.second()
         if not measurements.is_node_readable(self._cache, second):
             return  # the manager must see an unreadable node go stale
         pods = self._states.pods()
         prediction = self._predict_server.predict(pods if synced else None, self._states.node())
         claim = ReportedValues.of(prediction)
         threshold = self._predict_server.policy.resource_diff_threshold_percent
-        reason = schedule.due(now, current.intervals, claim, threshold, pressed=pressed is not None)
+        reason = schedule.due(now, current.intervals, claim, threshold, pressed=is_urgent)
         if reason is None:
             return
         if not synced and (seconds := self._held_back_seconds(now)) > 0:
@@ -159,7 +169,7 @@ class Reporter:
         self._is_away = isinstance(failure, Unreachable)
         if failure is None:
             self._arrived_well(Sent(self._clock.now(), reason, status))
-            schedule.succeeded(self._clock.monotonic(), claim, pressed=pressed is not None)
+            schedule.succeeded(self._clock.monotonic(), claim, pressed=is_urgent)
         else:
             schedule.failed(self._clock.monotonic(), reason, self._backoff.delay_seconds(failure))
 
@@ -175,15 +185,15 @@ class Reporter:
             except Unreachable as error:
                 return self._backoff.delay_seconds(error)
             except HeadroomError as error:
-                logger.info("the API server is back: %s", error)
+                logger.info("the API server can be reached again: %s", error)
             self._is_away, self._pods_by = False, now + PODS_SECONDS
         return LOOK_SECONDS if now < self._pods_by else 0.0
 
-    def _pressure(self, second: int) -> Pressure | None:
+    def _pressure(self, second: int, slowed: Collection[str]) -> Pressure | None:
         node = self._states.node()
         if node is None or not self._thresholds.evicts:
             return None
-        return pressure.seen(self._cache, self._states.pods(), node.capacity, self._thresholds, second)
+        return pressure.seen(self._cache, self._states.pods(), node.capacity, self._thresholds, second, slowed=slowed)
 
     def _made(
         self,
@@ -199,13 +209,21 @@ class Reporter:
             self._conditions = self._conditions_before()
         before = self._conditions or ()
         measured = measurements.measure(self._cache, self._policy, second)
-        source = self._source()
+        means = self._means()
         problem = "; ".join(filter(None, (self._policy_problem, self._thresholds_problem)))
-        circumstances = Circumstances(report_problem=problem, source=source, by_cgroups=source != PROCESS_TREES)
+        circumstances = Circumstances(
+            report_problem=problem,
+            source=means.source,
+            by_cgroups=means.source != PROCESS_TREES,
+            enforcer=means.enforcer,
+            prod_waits=self._prod_waits.is_measured(pods),
+        )
+        waits = self._prod_waits.last
 
         def made(reported: list[NodePod], under: Circumstances) -> tuple[NodeMetricReport, bytes]:
             told = conditions(prediction, under, before, now)
-            observed = ReportInputs(measured, reported, prediction, told, self._host_applications(), pressed)
+            found = None if waits is None else interference.report(waits)
+            observed = ReportInputs(measured, reported, prediction, told, pressed, found)
             status = report.status(observed, reason, now)
             return status, msgspec.json.encode(report.patch(status))
 
@@ -223,6 +241,8 @@ class Reporter:
         except HeadroomError as error:
             logger.warning("the last report cannot be read: %s", error)
             return None
+        if listed:
+            self._prod_waits.restore(listed[0].interference)
         return listed[0].conditions if listed else ()
 
     def _listed(self) -> list[ReportedNodeMetric]:
@@ -239,7 +259,7 @@ class Reporter:
             return error
         except HeadroomError as error:
             self._failures.inc()
-            logger.warning("report did not arrive: %s", error)
+            logger.warning("the report was not accepted by the API server: %s", error)
             return error
         return None
 

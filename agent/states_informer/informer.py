@@ -11,15 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-import msgspec
 from prometheus_client import CollectorRegistry
 
-from agent.states_informer.host_applications import Listener, NodeSLOFollower
 from agent.states_informer.kubelet import KubeletAccess, KubeletPods
 from agent.states_informer.pods import NodePod
 from agent.states_informer.refusals import Refusals
 from agent.states_informer.watched import WatchedPods
-from shared import names
 from shared.api.core import Node
 from shared.api.meta import ObjectMeta, Wire
 from shared.kube.client import Client
@@ -66,8 +63,7 @@ class Pods(Protocol):
 class StatesInformer:
     """Answers are the last known state, from any thread. `on_spec` gets every NodeMetric spec, None after a deletion.
 
-    Pods come from the `kubelet` if given, else from the API server. `on_host_applications` gets the applications of a
-    NodeSLO; without it no NodeSLO is followed. `on_annotations` gets the annotations of the Node.
+    Pods come from the `kubelet` if given, else from the API server. `on_annotations` gets the annotations of the Node.
     """
 
     def __init__(
@@ -79,7 +75,6 @@ class StatesInformer:
         on_spec: Callable[[dict[str, object] | None], None],
         kubelet: KubeletAccess | None = None,
         monotonic: Callable[[], float] = time.monotonic,
-        on_host_applications: Listener | None = None,
         on_annotations: Callable[[Mapping[str, str]], None] = lambda _: None,
     ) -> None:
         self._on_spec = on_spec
@@ -100,16 +95,11 @@ class StatesInformer:
         self._metric_informer = Informer(
             client, NODEMETRICS, NodeMetricObject, on_change=self._metric_changed, scope=WatchScope(field_selector=own)
         )
-        self._node_slo: NodeSLOFollower | None = None
-        if on_host_applications is not None:
-            self._node_slo = NodeSLOFollower(client, node_name, self._refusals, on_change=on_host_applications)
 
     def start(self, loops: Loops) -> None:
         self._pods.start(loops)
         loops.start("node informer", self._node_informer.run)
         loops.start("nodemetric informer", self._metric_informer.run)
-        if self._node_slo is not None:
-            self._node_slo.start(loops)
 
     @property
     def synced(self) -> bool:
@@ -151,19 +141,5 @@ class StatesInformer:
 
 
 def node_state(node: Node) -> LocalNode:
-    """Raises QuantityError. Allocatable is the value before amplification, where an annotation has it."""
-    return LocalNode(
-        allocatable=_raw_allocatable(node) or node.allocatable,
-        capacity=node.capacity,
-    )
-
-
-def _raw_allocatable(node: Node) -> Resources | None:
-    annotation = node.metadata.annotation(names.ANNOTATION_RAW_ALLOCATABLE)
-    if annotation is None:
-        return None
-    try:
-        return Resources.parse(msgspec.json.decode(annotation, type=dict[str, str | int | float]))
-    except ValueError as error:  # msgspec's errors are ValueErrors too
-        logger.warning("annotation ignored: %s", error, extra={"annotation": names.ANNOTATION_RAW_ALLOCATABLE})
-        return None
+    """Raises QuantityError."""
+    return LocalNode(allocatable=node.allocatable, capacity=node.capacity)

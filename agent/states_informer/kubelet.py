@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry
 
 from agent.settings import AgentSettings
 from agent.states_informer.pods import NodePod, describe
@@ -16,7 +16,8 @@ from shared.errors import HeadroomError, InvalidInput
 from shared.kube import config, objects
 from shared.kube.config import Connection, Credentials, StaticToken, TokenFile
 from shared.kube.errors import InvalidResponse
-from shared.kube.http import Transport
+from shared.kube.http import SocketTransport
+from shared.metric_families import CounterFamily
 from shared.telemetry import Loops
 
 logger = logging.getLogger(__name__)
@@ -27,10 +28,14 @@ TIMEOUT_SECONDS = 3.0
 LOST_SECONDS = 300.0  # without a good answer, after which the last one no longer counts
 EMPTY_ANSWERS = 3  # in a row until one is accepted: a kubelet that has just started knows no pods yet
 
+_KUBELET_POLLS = CounterFamily(
+    "headroom_agent_kubelet_polls", "Requests for the kubelet's list of pods, by outcome.", ("outcome",)
+)
+
 
 @dataclass(frozen=True)
 class KubeletAccess:
-    """The kubelet's address, and the polling interval."""
+    """The kubelet's address, and the time between two requests for its pods."""
 
     connection: Connection
     interval_seconds: float = 10.0
@@ -56,9 +61,8 @@ def access(settings: AgentSettings, cluster_ca: Path = CLUSTER_CA) -> KubeletAcc
         server=url,
         credentials=_credentials(settings.kubelet_token_file),
         ca_file=ca_file or None,
-        verify=not settings.kubelet_insecure,
     )
-    return KubeletAccess(connection, settings.kubelet_poll_interval_seconds)
+    return KubeletAccess(connection)
 
 
 def _credentials(token_file: str) -> Credentials:
@@ -83,7 +87,7 @@ class KubeletPods:
         registry: CollectorRegistry,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._transport = Transport(kubelet.connection, "headroom-agent")
+        self._transport = SocketTransport(kubelet.connection, "headroom-agent")
         self._interval_seconds = kubelet.interval_seconds
         self._node_name = node_name
         self._refusals = refusals
@@ -94,9 +98,7 @@ class KubeletPods:
         self._body = b""
         self._empty_answers = 0
         self._failing = False
-        self._polls = Counter(
-            "headroom_agent_kubelet_polls", "Lists of pods asked of the kubelet", ["outcome"], registry=registry
-        )
+        self._polls = _KUBELET_POLLS.register(registry)
 
     def start(self, loops: Loops) -> None:
         loops.every("kubelet pods", lambda: self._interval_seconds, self.poll)

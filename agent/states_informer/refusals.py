@@ -4,24 +4,25 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry
+
+from shared.metric_families import CounterFamily
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 M = TypeVar("M")
 
+_REFUSED_OBJECTS = CounterFamily(
+    "headroom_agent_refused_objects", "Invalid versions of objects that the agent ignored.", ("kind",)
+)
+
 
 class Refusals:
     """Logs and counts invalid objects."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._refused = Counter(
-            "headroom_agent_refused_objects",
-            "Versions of objects that mean nothing and were left out",
-            ["kind"],
-            registry=registry,
-        )
+        self._refused = _REFUSED_OBJECTS.register(registry)
 
     def accepted(self, kind: str, key: str, new: T, meaning: Callable[[T], M]) -> M | None:
         """The meaning of `new`; None for an invalid object."""

@@ -2,72 +2,178 @@
 
 from collections.abc import Iterator, Sequence
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from agent.metric_cache import series
 from agent.metric_cache.series import Usage
+from agent.predict_server.models import NSigmaV1, NSigmaV2
 from agent.predict_server.prediction import NodePrediction
 from agent.states_informer.pods import NodePod
-from agent.telemetry.scrape import RESOURCES, ResourceGauge, Scrape, in_cores
+from agent.telemetry.scrape import RESOURCE_LABELS, RESOURCES, ResourceGauge, Scrape, in_cores
+from shared.metric_families import CounterFamily, GaugeFamily, InfoFamily
 from shared.names import PriorityClass
 from shared.quantity import Resources
 
-PREFIX = "headroom_agent_"
+_PODS = GaugeFamily("headroom_agent_pods", "Number of pods on this node.")
+_PODS_MEASURED = GaugeFamily("headroom_agent_pods_measured", "Number of pods on this node whose usage is measured.")
+_MODELS = GaugeFamily("headroom_agent_models", "Number of prediction models in memory.")
+_SERIES = GaugeFamily("headroom_agent_series", "Number of series in the metric cache.")
+_METRIC_CACHE_BYTES = GaugeFamily(
+    "headroom_agent_metric_cache_bytes", "Size of the metric cache on disk and in memory, in bytes."
+)
+_NODE_USAGE = GaugeFamily("headroom_agent_node_usage", "Usage of the whole node in the last sample.", RESOURCE_LABELS)
+_SYSTEM_USAGE = GaugeFamily(
+    "headroom_agent_system_usage", "Usage of the node outside of pods in the last sample.", RESOURCE_LABELS
+)
+_PROD_MEAN = GaugeFamily("headroom_agent_prod_mean", "Decayed mean usage of Prod pods and the system.", RESOURCE_LABELS)
+_PROD_STDEV = GaugeFamily(
+    "headroom_agent_prod_stdev", "Decayed standard deviation of the usage of Prod pods and the system.", RESOURCE_LABELS
+)
+_PROD_REQUESTED = GaugeFamily(
+    "headroom_agent_prod_requested", "Sum of the requests of pods whose unused part is lent.", RESOURCE_LABELS
+)
+_PROD_COLD_REQUESTED = GaugeFamily(
+    "headroom_agent_prod_cold_requested", "Requests of pods whose history is too short to lend them.", RESOURCE_LABELS
+)
+_PROD_PEAK = GaugeFamily("headroom_agent_prod_peak", "Predicted peak of Prod pods and the system.", RESOURCE_LABELS)
+_PROD_RECLAIMABLE = GaugeFamily(
+    "headroom_agent_prod_reclaimable", "Amount of requests that can be lent.", RESOURCE_LABELS
+)
+_NODE_PEAK = GaugeFamily("headroom_agent_node_peak", "Predicted peak of the whole node, by resource.", RESOURCE_LABELS)
+_ALLOCATABLE = GaugeFamily(
+    "headroom_agent_allocatable", "Allocatable amount of the Node, by resource.", RESOURCE_LABELS
+)
+_PREDICTION_SAMPLES = GaugeFamily("headroom_agent_prediction_samples", "Number of training steps of the prediction.")
+_PREDICTION_HISTORY_RATIO = GaugeFamily(
+    "headroom_agent_prediction_history_ratio", "Share of the cold start that has passed."
+)
+_PREDICTION_TARGET_RATIO = GaugeFamily(
+    "headroom_agent_prediction_target_ratio", "Share of broken promises that the policy allows."
+)
+_CLASS_USAGE = GaugeFamily(
+    "headroom_agent_class_usage",
+    "Usage of all pods of a priority class in the last sample.",
+    ("priority", *RESOURCE_LABELS),
+)
+_POD_USAGE = GaugeFamily(
+    "headroom_agent_pod_usage",
+    "Usage of a pod in the last sample.",
+    ("namespace", "pod", "priority", "qos", *RESOURCE_LABELS),
+)
+_N_SIGMA_PEAKS = {
+    model: GaugeFamily(
+        f"headroom_agent_{model.replace('-', '_')}_peak",
+        f"Peak of Prod pods and the system by {model}, whatever model decides.",
+        RESOURCE_LABELS,
+    )
+    for model in (NSigmaV1.name, NSigmaV2.name)
+}
+_PREDICTOR = InfoFamily("headroom_agent_predictor", "The active model, as a label; the value is 1.", ("model",))
+_PREDICTION_PROBLEM = GaugeFamily(
+    "headroom_agent_prediction_problem", "1 while the prediction has this problem.", ("of",)
+)
+_BY_HORIZON = ("resource", "horizon_seconds")
+_OUTCOMES = CounterFamily("headroom_agent_prediction_outcomes", "Promises whose horizon has passed.", _BY_HORIZON)
+_VIOLATIONS = CounterFamily("headroom_agent_prediction_violations", "Promises that usage exceeded.", _BY_HORIZON)
+_EXCESS = CounterFamily(
+    "headroom_agent_prediction_excess_ratio",
+    "Sum over outcomes of the excess over the promise, as a share of the real peak.",
+    _BY_HORIZON,
+)
+_PROMISED = CounterFamily(
+    "headroom_agent_prediction_promised", "Sum of the promised peaks over outcomes.", (*_BY_HORIZON, "unit")
+)
+_REALISED = CounterFamily(
+    "headroom_agent_prediction_realised", "Sum of the real peaks over outcomes.", (*_BY_HORIZON, "unit")
+)
+_VIOLATED = GaugeFamily(
+    "headroom_agent_prediction_violated_ratio",
+    "Share of promises of the last 28 days that usage exceeded.",
+    _BY_HORIZON,
+)
+_LENT = GaugeFamily(
+    "headroom_agent_prediction_lent_ratio",
+    "Mean share of requests that was lent, over the outcomes of the last 28 days.",
+    _BY_HORIZON,
+)
+_COVERAGE = GaugeFamily(
+    "headroom_agent_prediction_coverage_ratio",
+    "Share of the hours of the last 28 days whose outcome is known.",
+    _BY_HORIZON,
+)
+_SURPRISES = GaugeFamily(
+    "headroom_agent_prediction_surprises",
+    "Surprises in the last 28 days, by the likely cause of the last one. A surprise breaks all open promises.",
+    (*_BY_HORIZON, "cause"),
+)
+_WITHDRAWN = GaugeFamily(
+    "headroom_agent_prediction_withdrawn_ratio",
+    "Share of the offer that is withdrawn a day, over a window.",
+    ("resource", "window_seconds"),
+)
+_SHADOW_OUTCOMES = GaugeFamily(
+    "headroom_agent_shadow_outcomes",
+    "Promises of a shadow model in the last 28 days whose horizon has passed.",
+    ("model", *_BY_HORIZON),
+)
+_SHADOW_VIOLATED = GaugeFamily(
+    "headroom_agent_shadow_violated_ratio",
+    "Share of the promises of a shadow model in the last 28 days that usage exceeded.",
+    ("model", *_BY_HORIZON),
+)
+_SHADOW_LENT = GaugeFamily(
+    "headroom_agent_shadow_lent_ratio",
+    "Mean share of requests that the shadow model would have lent.",
+    ("model", *_BY_HORIZON),
+)
 
 
 def families(scrape: Scrape) -> Iterator[Metric]:
     yield from _usage(scrape)
     yield from _prediction(scrape)
-    yield _count("pods", "Pods of this node", len(scrape.pods))
+    yield _PODS.scraped(len(scrape.pods))
     measured = sum(pod.uid in scrape.usages for pod in scrape.pods)
-    yield _count("pods_measured", "Pods of this node whose usage is read", measured)
-    yield _count("models", "Models in the bank", scrape.models)
-    yield _count("series", "Series in the metric cache", scrape.series)
-    yield _count("metric_cache_bytes", "What the metric cache takes, on disk and in memory", scrape.metric_cache_bytes)
+    yield _PODS_MEASURED.scraped(measured)
+    yield _MODELS.scraped(scrape.models)
+    yield _SERIES.scraped(scrape.series)
+    yield _METRIC_CACHE_BYTES.scraped(scrape.metric_cache_bytes)
 
 
 def _usage(scrape: Scrape) -> Iterator[Metric]:
     usages = scrape.usages
-    yield _gauge("node_usage", "Usage of the whole node, last sample", usages.get(series.NODE))
-    yield _gauge("system_usage", "Usage of the node beyond its pods, last sample", usages.get(series.SYSTEM))
-    classes = ResourceGauge(f"{PREFIX}class_usage", "Usage of all pods of a priority class, last sample", ["priority"])
+    yield _gauge(_NODE_USAGE, usages.get(series.NODE))
+    yield _gauge(_SYSTEM_USAGE, usages.get(series.SYSTEM))
+    classes = ResourceGauge(_CLASS_USAGE)
     for priority_class in PriorityClass:
         classes.add(usages.get(series.of_class(priority_class)), priority_class)
     yield classes.family
-    pods = ResourceGauge(f"{PREFIX}pod_usage", "Usage of a pod, last sample", ["namespace", "pod", "priority", "qos"])
+    pods = ResourceGauge(_POD_USAGE)
     for pod in _newest(scrape.pods):
         metadata = pod.pod.metadata
         pods.add(usages.get(pod.uid), metadata.namespace, metadata.name, pod.priority_class, pod.qos)
     yield pods.family
-    applications = ResourceGauge(
-        f"{PREFIX}host_application_usage", "Usage of a program of the node itself, last sample", ["name"]
-    )
-    for application, usage in scrape.host_applications:
-        applications.add(usage, application.name)
-    yield applications.family
 
 
 def _prediction(scrape: Scrape) -> Iterator[Metric]:
     prediction = scrape.prediction
     answer, prod, requests = prediction.reclaimable, prediction.prod, prediction.requests
-    yield _gauge("prod_mean", "Decayed mean of prod pods and system", prod.mean if prod else None)
-    yield _gauge("prod_stdev", "Decayed standard deviation of prod pods and system", prod.stdev if prod else None)
-    yield _amount("prod_requested", "Requests of pods that lend", requests.requested)
-    yield _amount("prod_cold_requested", "Requests of pods with too short a history", requests.cold)
-    yield _amount("prod_peak", "Predicted peak of prod pods and system", answer.peak if answer else None)
-    yield _amount("prod_reclaimable", "Requests that can be lent", answer.result if answer else None)
+    yield _gauge(_PROD_MEAN, prod.mean if prod else None)
+    yield _gauge(_PROD_STDEV, prod.stdev if prod else None)
+    yield _amount(_PROD_REQUESTED, requests.requested)
+    yield _amount(_PROD_COLD_REQUESTED, requests.cold)
+    yield _amount(_PROD_PEAK, answer.peak if answer else None)
+    yield _amount(_PROD_RECLAIMABLE, answer.result if answer else None)
     for model, found in prediction.n_sigma.items():
-        yield _amount(f"{model.replace('-', '_')}_peak", f"Peak of the same by {model}, whatever model decides", found)
+        yield _amount(_N_SIGMA_PEAKS[model], found)
     yield from _promises(prediction)
     yield _withdrawn(prediction)
     yield from _shadows(prediction)
-    yield _amount("node_peak", "Predicted peak of the whole node", prediction.node_peak)
-    yield _amount("allocatable", "Allocatable of the Node", scrape.allocatable)
-    yield _count("prediction_samples", "Training steps the prediction rests on", prod.samples if prod else 0)
-    yield _count("prediction_history_ratio", "Share of the cold start that is over", prediction.history_percent / 100)
-    yield InfoMetricFamily(f"{PREFIX}predictor", "The model in force", value={"model": prediction.model})
-    problems = GaugeMetricFamily(f"{PREFIX}prediction_problem", "1 while there is one", labels=["of"])
+    yield _amount(_NODE_PEAK, prediction.node_peak)
+    yield _amount(_ALLOCATABLE, scrape.allocatable)
+    yield _PREDICTION_SAMPLES.scraped(prod.samples if prod else 0)
+    yield _PREDICTION_HISTORY_RATIO.scraped(prediction.history_percent / 100)
+    yield _PREDICTOR.scraped({"model": prediction.model})
+    problems = _PREDICTION_PROBLEM.scraped()
     problems.add_metric(["policy"], bool(prediction.policy_problem))
     problems.add_metric(["predictor"], bool(prediction.predictor_problem))
     yield problems
@@ -75,22 +181,10 @@ def _prediction(scrape: Scrape) -> Iterator[Metric]:
 
 def _promises(prediction: NodePrediction) -> Iterator[Metric]:
     """The outcomes of promises: sums since the start, and their results in the last 28 days."""
-    labels = ["resource", "horizon_seconds"]
-
-    def counter(name: str, help_text: str, more: Sequence[str] = ()) -> CounterMetricFamily:
-        return CounterMetricFamily(f"{PREFIX}prediction_{name}", help_text, labels=[*labels, *more])
-
-    def gauge(name: str, help_text: str) -> GaugeMetricFamily:
-        return GaugeMetricFamily(f"{PREFIX}prediction_{name}", help_text, labels=labels)
-
-    outcomes = counter("outcomes", "Promises whose horizon has passed")
-    violations = counter("violations", "Those in which more was used than was promised")
-    excess = counter("excess_ratio", "Excess over the promise as a share of the peak that came, summed over outcomes")
-    promised = counter("promised", "Promised peaks summed over outcomes", ["unit"])
-    realised = counter("realised", "Peaks that came summed over outcomes", ["unit"])
-    violated = gauge("violated_ratio", "Share of outcomes of 28 days in which more was used than was promised")
-    lent = gauge("lent_ratio", "Mean share of requests above the promise, over the outcomes of 28 days")
-    coverage = gauge("coverage_ratio", "Share of the hours of 28 days of which an outcome is known")
+    outcomes, violations, excess = _OUTCOMES.scraped(), _VIOLATIONS.scraped(), _EXCESS.scraped()
+    promised, realised = _PROMISED.scraped(), _REALISED.scraped()
+    violated, lent, coverage = _VIOLATED.scraped(), _LENT.scraped(), _COVERAGE.scraped()
+    surprises = _SURPRISES.scraped()
     for promise in prediction.promises:
         kept, totals = promise.kept, promise.totals
         for place, (resource, unit) in enumerate(RESOURCES):
@@ -104,19 +198,16 @@ def _promises(prediction: NodePrediction) -> Iterator[Metric]:
             if kept.outcomes:
                 violated.add_metric(values, kept.violation_percents[place] / 100)
                 lent.add_metric(values, kept.lent_percents[place] / 100)
-    yield from (outcomes, violations, excess, promised, realised, violated, lent, coverage)
+            if promise.debts and promise.debts[place].surprises:
+                debt = promise.debts[place]
+                surprises.add_metric([*values, debt.cause.lower() or "unknown"], debt.surprises)
+    yield from (outcomes, violations, excess, promised, realised, violated, lent, coverage, surprises)
     if prediction.target_violation_percent is not None:
-        yield _count(
-            "prediction_target_ratio", "Share that the policy allows", prediction.target_violation_percent / 100
-        )
+        yield _PREDICTION_TARGET_RATIO.scraped(prediction.target_violation_percent / 100)
 
 
 def _withdrawn(prediction: NodePrediction) -> Metric:
-    family = GaugeMetricFamily(
-        f"{PREFIX}prediction_withdrawn_ratio",
-        "Share of what is lent that is taken back a day, over a window",
-        labels=["resource", "window_seconds"],
-    )
+    family = _WITHDRAWN.scraped()
     for window in prediction.withdrawn:
         for (resource, _), percent in zip(RESOURCES, window.percents_per_day, strict=True):
             family.add_metric([resource, str(window.window_seconds)], percent / 100)
@@ -125,14 +216,7 @@ def _withdrawn(prediction: NodePrediction) -> Metric:
 
 def _shadows(prediction: NodePrediction) -> Iterator[Metric]:
     """The results of the models beside the active one, by their promises for the first horizon."""
-    labels = ["model", "resource", "horizon_seconds"]
-
-    def gauge(name: str, help_text: str) -> GaugeMetricFamily:
-        return GaugeMetricFamily(f"{PREFIX}shadow_{name}", help_text, labels=labels)
-
-    outcomes = gauge("outcomes", "Promises of 28 days, of a model that lends nothing, whose horizon has passed")
-    violated = gauge("violated_ratio", "Share of them in which more was used than was promised")
-    lent = gauge("lent_ratio", "Mean share of requests that it would have lent")
+    outcomes, violated, lent = _SHADOW_OUTCOMES.scraped(), _SHADOW_VIOLATED.scraped(), _SHADOW_LENT.scraped()
     for model, kept in prediction.shadows:
         for place, (resource, _) in enumerate(RESOURCES):
             values = [model, resource, str(int(kept.horizon_seconds))]
@@ -149,13 +233,9 @@ def _newest(pods: Sequence[NodePod]) -> Iterator[NodePod]:
     yield from by_name.values()
 
 
-def _gauge(name: str, help_text: str, usage: Usage | None) -> Metric:
-    return ResourceGauge(f"{PREFIX}{name}", help_text).add(usage).family
+def _gauge(family: GaugeFamily, usage: Usage | None) -> Metric:
+    return ResourceGauge(family).add(usage).family
 
 
-def _amount(name: str, help_text: str, amount: Resources | None) -> Metric:
-    return _gauge(name, help_text, in_cores(amount))
-
-
-def _count(name: str, help_text: str, value: float) -> Metric:
-    return GaugeMetricFamily(f"{PREFIX}{name}", help_text, value=value)
+def _amount(family: GaugeFamily, amount: Resources | None) -> Metric:
+    return _gauge(family, in_cores(amount))

@@ -3,15 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from agent.metric_cache.series import Kind, SeriesKey, Usage
+from agent.metric_cache.series import Usage
 from agent.predict_server.prediction import NodePrediction
-from agent.reporter.measurements import NumaAverages
 from agent.states_informer.pods import NodePod
-from shared.api.nodeslo import HostApplication
+from shared.metric_families import GaugeFamily
 from shared.quantity import MILLI_PER_CORE, Resources
 
 RESOURCE_LABELS = ("resource", "unit")
@@ -20,17 +18,9 @@ RESOURCES = (("cpu", "core"), ("memory", "byte"))
 
 @dataclass(frozen=True)
 class Scrape:
-    """Unknown values are absent. `usages` are by model key, those of host applications by name.
+    """Unknown values are absent. `usages` are by model key."""
 
-    `readings` are the last values of every series of a kind, looked up on demand.
-    """
-
-    node_name: str
-    started_at: float  # Unix seconds
     usages: Mapping[str, Usage]
-    numa: Sequence[NumaAverages]
-    host_applications: Sequence[tuple[HostApplication, Usage]]
-    readings: Callable[[Kind], Mapping[SeriesKey, float]]
     pods: Sequence[NodePod]
     prediction: NodePrediction
     allocatable: Resources | None
@@ -57,8 +47,9 @@ class ScrapeCollector(Collector):
 class ResourceGauge:
     """One gauge with a sample of cpu in cores and one of memory in bytes for each set of labels."""
 
-    def __init__(self, name: str, help_text: str, labels: Sequence[str] = ()) -> None:
-        self.family = GaugeMetricFamily(name, help_text, labels=(*labels, *RESOURCE_LABELS))
+    def __init__(self, family: GaugeFamily) -> None:
+        """The labels of the family end with `RESOURCE_LABELS`."""
+        self.family = family.scraped()
 
     def add(self, usage: Usage | None, *labels: str) -> "ResourceGauge":
         """Adds no sample for unknown usage."""

@@ -75,12 +75,12 @@ class _Piece(NamedTuple):
     values: Floats
 
 
-def of_api(server: PrometheusServer, resource: str, period: Period) -> Samples:
+def of_api(server: PrometheusServer, resource: str, period: Period, aggregate: str = "") -> Samples:
     """The week of pods that lend; requests are known only of running pods. Raises HeadroomError."""
     node = read(server, "/api/v1/node", _Node).name
     pods = {pod.uid: pod for pod in read(server, "/api/v1/pods", _Pods).pods}
     others = {uid for uid, pod in pods.items() if pod.priority not in LENDING_CLASSES}
-    pieces = (one for one in _pieces(server, resource, period) if one.uid not in others)
+    pieces = (one for one in _pieces(server, resource, period, _tier(aggregate)) if one.uid not in others)
     found = _samples(server.name, resource, node, pieces)
     known = [pods.get(uid) for uid in found.names]
     return replace(
@@ -88,10 +88,11 @@ def of_api(server: PrometheusServer, resource: str, period: Period) -> Samples:
         names=[f"{pod.namespace}/{pod.name}" if pod else uid for uid, pod in zip(found.names, known, strict=True)],
         cores=np.array([pod.request.cpu_milli / MILLI_PER_CORE if pod else math.nan for pod in known]),
         memory_bytes=np.array([float(pod.request.memory_bytes) if pod else math.nan for pod in known]),
+        aggregate=aggregate or "mean",
     )
 
 
-def of_folder(folder: Path, resource: str) -> Samples:
+def of_folder(folder: Path, resource: str, aggregate: str = "") -> Samples:
     """The week of a state folder. Raises InvalidInput for one that has none."""
     newest = next(checkpoints(folder), None)
     if newest is None:
@@ -107,10 +108,14 @@ def of_folder(folder: Path, resource: str) -> Samples:
         began = float(cache.wall_time(0))
         pieces = []
         for key in cache.series_keys(Kind.POD, _METRICS[resource]):
-            seconds, values = cache.range(key, 0, cache.second(), StorageTier.MEANS)
+            seconds, values = cache.range(key, 0, cache.second(), _tier(aggregate))
             pieces.append(_Piece(key.entity, began + seconds.astype(np.float64), values.astype(np.float64)))
         cache.close()
-    return _samples(str(folder), resource, node, pieces)
+    return replace(_samples(str(folder), resource, node, pieces), aggregate=aggregate or "mean")
+
+
+def _tier(aggregate: str) -> StorageTier:
+    return StorageTier.MAXIMA if aggregate == "max" else StorageTier.MEANS
 
 
 def checkpoints(folder: Path) -> Iterator[Content]:
@@ -124,12 +129,12 @@ def _no_state(folder: Path, problem: str) -> InvalidInput:
     return InvalidInput(source="command line", field="SOURCE", value=str(folder), problem=problem)
 
 
-def _pieces(server: PrometheusServer, resource: str, period: Period) -> Iterator[_Piece]:
+def _pieces(server: PrometheusServer, resource: str, period: Period, tier: StorageTier) -> Iterator[_Piece]:
     """One day at a time, or less where the agent refuses a day of this many pods."""
     window, start = _DAY_SECONDS, max(period.start, period.end - WEEK_SECONDS)
     while start <= period.end:
         end = min(start + window, period.end + 1) - 1
-        query = {"kind": str(Kind.POD), "metric": str(_METRICS[resource]), "tier": str(StorageTier.MEANS)}
+        query = {"kind": str(Kind.POD), "metric": str(_METRICS[resource]), "tier": str(tier)}
         try:
             found = read(server, "/api/v1/series", _Series, query | {"start": f"{start:.0f}", "end": f"{end:.0f}"})
         except TooMuch:

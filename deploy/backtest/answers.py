@@ -1,6 +1,6 @@
 """The scores of a backtest as a table, as JSON and as CSV."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -12,6 +12,7 @@ COLUMNS = (
     (">TARGET", "target_percent", "{:g} %"),
     (">VIOLATIONS", "violation_percent", "{:.2f} %"),
     (">P90 NODE", "violation_percent_p90_node", "{:.1f} %"),
+    (">DAY 1", "first_day_violation_percent", "{:.2f} %"),
     (">WEEK 1", "first_week_violation_percent", "{:.2f} %"),
     (">SEVERITY", "severity_percent", "{:.2f} %"),
     (">SAVINGS", "savings_percent", "{:.1f} %"),
@@ -19,6 +20,7 @@ COLUMNS = (
     (">WITHDRAWN/DAY", "withdrawn_percent_per_day", "{:.1f} %"),
     (">KEPT 24 H", "kept_24h_percent", "{:.1f} %"),
     (">NODES", "nodes", "{}"),
+    (">RESOLUTION", "resolution_seconds", "{:g} s"),
     (">CPU", "cpu_seconds", "{:.1f} s"),
 )
 """Heading, field and form of what is known of a promise."""
@@ -38,7 +40,17 @@ def render(results: Sequence[Result], style: str) -> str:
         return rendering.sheet(Result.__struct_fields__, map(msgspec.structs.asdict, results))
     headings = ("SOURCE", "RESOURCE", "MODEL", *(heading for heading, _, _ in COLUMNS))
     rows = ((result.source, result.resource, result.model, *cells(result)) for result in results)
-    return "\n".join(rendering.table(headings, rows))
+    notes = dict.fromkeys(note for result in results for note in _notes(result))
+    return "\n".join([*rendering.table(headings, rows), *notes])
+
+
+def _notes(result: Result) -> Iterator[str]:
+    """What the answer is not good for."""
+    if result.aggregate not in ("max", "p90"):
+        kind = f"{result.aggregate}s of " if result.aggregate else ""
+        yield f"{result.source}: {kind}{result.resolution_seconds:g} s hide shorter peaks, which agents promise for."
+    if result.target_note:
+        yield f"{result.horizon_hours} h: {result.target_note}."
 
 
 def cells(result: Result) -> list[str]:

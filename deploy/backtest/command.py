@@ -28,52 +28,62 @@ def backtest(
         str,
         typer.Option(
             metavar="URL|STATE_DIR",
-            help="Replay nothing: print what an agent knows of its own models, and which it should use.",
+            help="Replay nothing. Print how an agent's own models did, and which one to use.",
         ),
     ] = "",
     limits: Annotated[
-        Path | None, typer.Option(help="File with what each series requested, or its limit; its name comes first.")
+        Path | None, typer.Option(help="CSV or Parquet file with requests or limits; the series is the first column.")
     ] = None,
     unit: Annotated[
-        str, typer.Option(help="What numbers count, as cpu_millicores or mem_mib, where no name ends with that.")
+        str, typer.Option(help="Unit of the values if no name ends with one, for example cpu_millicores or mem_mib.")
+    ] = "",
+    aggregate: Annotated[
+        str,
+        typer.Option(
+            help="mean or max. For sources with both: which one to use (default: the maximum of files, the mean of "
+            "servers). For others: what their values are."
+        ),
     ] = "",
     model: Annotated[
-        str, typer.Option(help="Predictors to try, with commas between them; max(a,b) is one.")
+        str, typer.Option(help="Predictors to replay, separated by commas. max(a,b) combines two.")
     ] = "peak-mix,n-sigma-v2",
-    target: Annotated[str, typer.Option(help="Violations to aim at in percent, for models that have a target.")] = "1",
-    horizon: Annotated[str, typer.Option(help="How far ahead peaks are promised, in whole hours.")] = "24h",
-    resource: Annotated[
-        str, typer.Option(help="cpu, memory, or both with a comma; sources of others are left out.")
-    ] = "cpu,memory",
+    target: Annotated[str, typer.Option(help="Targets for broken promises in percent, separated by commas.")] = "1",
+    horizon: Annotated[str, typer.Option(help="Horizons of the promises in whole hours, separated by commas.")] = "24h",
+    resource: Annotated[str, typer.Option(help="cpu, memory, or both, separated by a comma.")] = "cpu,memory",
     policy: Annotated[
-        Path | None, typer.Option(help="A predictPolicy as in a NodeMetric (YAML), in place of the agent's defaults.")
+        Path | None,
+        typer.Option(help="YAML file with a predictPolicy as in a NodeMetric, in place of the agent's defaults."),
     ] = None,
     node_cores: Annotated[
         float | None,
-        typer.Option(min=0.001, help="Pack pods onto nodes of that size (64 where it is not recorded where they ran)."),
+        typer.Option(
+            min=0.001, help="Pack pods onto nodes of this size. Default: the recorded nodes, or else 64 cores."
+        ),
     ] = None,
-    churn: Annotated[
-        str, typer.Option(help="none, recorded (where and when they ran), or the mean life of a packed pod, as 48h.")
-    ] = "",
-    seeds: Annotated[int, typer.Option(min=1, max=1000, help="How many random packings are replayed together.")] = 1,
-    max_nodes: Annotated[int | None, typer.Option(min=1, help="Replay no more nodes of each packing.")] = None,
-    workers: Annotated[int, typer.Option(min=1, max=1024, help="Processes that share the nodes between them.")] = 1,
+    churn: Annotated[str, typer.Option(help="none, recorded, or the mean life of a packed pod, for example 48h.")] = "",
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Number of random packings.")] = 1,
+    max_nodes: Annotated[int | None, typer.Option(min=1, help="Maximum number of nodes of each packing.")] = None,
+    workers: Annotated[int, typer.Option(min=1, max=1024, help="Number of processes.")] = 1,
     engine: Annotated[
-        str, typer.Option(help="dask://HOST:PORT: a Dask scheduler whose workers have Headroom installed.")
+        str, typer.Option(help="dask://HOST:PORT of a Dask scheduler whose workers have Headroom installed.")
     ] = "",
-    since: Annotated[str, typer.Option(help="How far back a Prometheus is asked.")] = "720h",
-    until: Annotated[str, typer.Option(help="Until when, in RFC 3339; now unless set.")] = "",
-    step: Annotated[str, typer.Option(help="How far apart its samples are to be, a part of an hour.")] = "5m",
-    token_file: Annotated[Path | None, typer.Option(help="Bearer token for it, read for each request.")] = None,
-    ca_file: Annotated[Path | None, typer.Option(help="Certificates of the CAs it may be signed by, in PEM.")] = None,
-    html: Annotated[Path | None, typer.Option(help="Write a report with plots to that file, too.")] = None,
-    output: Annotated[OutputFormat, typer.Option("--output", "-o", help="How to print it.")] = OutputFormat.TABLE,
+    since: Annotated[str, typer.Option(help="How far back to read a Prometheus.")] = "720h",
+    until: Annotated[str, typer.Option(help="End of the history in RFC 3339. Default: now.")] = "",
+    step: Annotated[str, typer.Option(help="Interval of the samples, which must divide an hour.")] = "5m",
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the bearer token for the source, read for each request.")
+    ] = None,
+    ca_file: Annotated[Path | None, typer.Option(help="PEM file with the certificates of the trusted CAs.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Also write a report with plots to this file.")] = None,
+    output: Annotated[OutputFormat, typer.Option("--output", "-o", help="Output format.")] = OutputFormat.TABLE,
     fail_above_target: Annotated[
         bool,
         typer.Option(
             "--fail-above-target",
-            help="Exit with 1 where more promises are broken than the target allows; models without one have to keep "
-            "the strictest.",
+            help=(
+                "Exit with status 1 if more promises are broken than the target allows. Models without a "
+                "target are compared with the strictest one."
+            ),
         ),
     ] = False,
 ) -> int:
@@ -94,6 +104,7 @@ def backtest(
         sources=sources or (),
         limits=limits,
         unit=options.unit(unit),
+        aggregate=options.aggregate(aggregate),
         models=options.models(model),
         target_percents=options.targets(target),
         horizons_hours=options.horizons(horizon),

@@ -8,12 +8,14 @@ import numpy as np
 from agent.backtest import packing
 from agent.backtest.recording import PodSchedule, RecordedUsage, side_by_side
 from agent.backtest.study import HOUR_SECONDS, RecordedFleet
+from agent.metric_cache.aggregate import Aggregation
 from agent.predict_server.decay import Floats
 from agent.predict_server.histogram import Rows
 from deploy.backtest.samples import Samples, on_grid
 from deploy.backtest.tables import SeriesRequests
 from shared.errors import InvalidInput
 
+TRAINING_SECONDS = 30.0  # between two training steps of an agent
 BYTES_PER_CORE = float(4 << 30)  # of the machine that recorded shares refer to
 
 
@@ -33,9 +35,15 @@ class SeriesPlacement:
 
 
 def fleet(
-    samples: Samples, requested: SeriesRequests | None, placement: SeriesPlacement, note: Callable[[str], None]
+    samples: Samples,
+    requested: SeriesRequests | None,
+    placement: SeriesPlacement,
+    note: Callable[[str], None],
+    training: Aggregation = Aggregation.P90,
 ) -> RecordedFleet:
     """The fleet to replay; `note` receives a sentence about what is left out.
+
+    Samples that are finer than an agent's training steps are aggregated as there, by `training`.
 
     Raises InvalidInput where requests are missing, or where nothing is left.
     """
@@ -55,7 +63,8 @@ def fleet(
         _numbered([samples.workloads[one] for one in known.tolist()]) if samples.workloads else np.zeros(0, np.intp)
     )
     usage = RecordedUsage(grid.usage[known] * machine, requests[known], grid.start, grid.interval_seconds, workloads)
-    recorded = usage.capped_and_filled()
+    usage = replace(usage, aggregate=samples.aggregate)
+    recorded = usage.in_steps(TRAINING_SECONDS, training).capped_and_filled()
     schedule = _schedule(samples.of(known), requested, placement, recorded, cores[known])
     if not schedule.nodes:
         problem = "no node is half full of these series; name the size of nodes with --node-cores"

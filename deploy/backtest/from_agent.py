@@ -73,7 +73,7 @@ def judged(source: str, target_percent: float, access: Access) -> JudgedModels:
 def render(found: JudgedModels, style: str) -> str:
     """The models as "table", "json" or "csv"."""
     if style == "json":
-        document = msgspec.structs.asdict(found) | {"recommended": found.recommended._asdict()}
+        document = msgspec.structs.asdict(found) | {"recommended": msgspec.to_builtins(found.recommended)}
         return rendering.structured(document, style)
     if style == "csv":
         return rendering.sheet(JudgedModel.__struct_fields__, map(msgspec.structs.asdict, found.models))

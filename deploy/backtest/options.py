@@ -16,10 +16,10 @@ from agent.predict_server.policy import PredictionPolicy
 from agent.settings import AgentSettings
 from deploy.backtest.fleets import SeriesPlacement
 from deploy.backtest.prometheus import Period
-from deploy.backtest.samples import UNITS
+from deploy.backtest.samples import AGGREGATES, UNITS
 from deploy.backtest.server import Access
 from shared import durations, yaml_file
-from shared.api.nodemetric import PredictPolicy
+from shared.api.nodemetric_spec import PredictPolicy
 from shared.errors import InvalidInput
 
 HOUR_SECONDS = 3600
@@ -30,7 +30,8 @@ _BETWEEN_MODELS = re.compile(r",(?![^(]*\))")  # not within max(a,b)
 
 @dataclass(frozen=True)
 class Options:
-    """The checked flags: `limits` and `unit` apply to files, `period` and `access` to Prometheus.
+    """The checked flags: `limits` and `unit` apply to files, `period` and `access` to Prometheus; `aggregate` is what
+    usage of an interval to take, empty for what a source has.
 
     `dask` is the HOST:PORT of a scheduler, empty to use processes on this machine.
     """
@@ -38,6 +39,7 @@ class Options:
     sources: Sequence[str]
     limits: Path | None
     unit: str
+    aggregate: str
     models: tuple[str, ...]
     target_percents: tuple[float, ...]
     horizons_hours: tuple[int, ...]
@@ -54,6 +56,13 @@ def unit(text: str) -> str:
     """Raises InvalidInput."""
     if text and text not in UNITS:
         raise _invalid("--unit", text, f"expected one of {', '.join(UNITS)}")
+    return text
+
+
+def aggregate(text: str) -> str:
+    """Raises InvalidInput."""
+    if text and text not in AGGREGATES:
+        raise _invalid("--aggregate", text, f"expected one of {', '.join(AGGREGATES)}")
     return text
 
 
@@ -145,7 +154,7 @@ def engine(text: str) -> str:
     if not named or parts.path or parts.query:
         raise _invalid("--engine", text, "expected dask://HOST:PORT")
     if importlib.util.find_spec("distributed") is None:
-        raise _invalid("--engine", text, "needs dask.distributed: pip install 'headroom[dask]'")
+        raise _invalid("--engine", text, "needs dask.distributed: pip install 'headroom-k8s[dask]'")
     return parts.netloc
 
 

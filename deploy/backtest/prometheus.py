@@ -19,6 +19,7 @@ MOST_POINTS = 10_000  # per series and query; Prometheus permits 11,000
 MOST_WINDOW_SECONDS = 86_400.0  # keeps the answer for many pods small
 HOUR_SECONDS = 3600.0
 TRIES = 4
+SCRAPES_SECONDS = 120.0  # at least two scrapes
 PAUSE_SECONDS = 0.1  # after the first attempt; doubled each time
 _BUSY = (502, 503, 504)
 
@@ -80,15 +81,20 @@ class Prometheus(PrometheusServer):
 
 
 def samples(
-    server: Prometheus, resource: str, period: Period, came: Callable[[float], None] = lambda seconds: None
+    server: Prometheus,
+    resource: str,
+    period: Period,
+    came: Callable[[float], None] = lambda seconds: None,
+    aggregate: str = "mean",
 ) -> Samples:
-    """The usage of "cpu" or "memory" of every pod, with its node, its requests and its workload.
+    """The usage of "cpu" or "memory" of every pod, with its node, its requests and its workload; of each step the mean,
+    or the maximum (of means of two minutes for cpu, of scrapes for memory).
 
     Raises HeadroomError and InvalidInput.
     """
     source = server.name
     unit = UNITS["cpu_cores"] if resource == "cpu" else UNITS["memory_bytes"]
-    query = f"{_used(resource, period.step_seconds)} * on (namespace, pod) group_left (node) {_PLACES}"
+    query = f"{_used(resource, period.step_seconds, aggregate)} * on (namespace, pod) group_left (node) {_PLACES}"
     used = matrix.samples(server.query_range(query, period, came), unit, source)
     hourly = replace(period, step_seconds=max(HOUR_SECONDS, period.step_seconds))
     requests = {of: _largest(server.query_range(_REQUESTS % json.dumps(of), hourly)) for of in ("cpu", "memory")}
@@ -98,6 +104,7 @@ def samples(
         cores=_in_order(requests["cpu"], used),
         memory_bytes=_in_order(requests["memory"], used),
         workloads=[owners.get(name, "") for name in used.names] if owners else (),
+        aggregate=aggregate or "mean",
     )
 
 
@@ -111,11 +118,13 @@ def _workload(labels: Mapping[str, str]) -> str:
     return f"{labels.get('namespace', '')}/{kind}/{name}"
 
 
-def _used(resource: str, step_seconds: float) -> str:
-    if resource == "memory":
-        return f"sum by (namespace, pod) (container_memory_working_set_bytes{_PODS})"
-    window = max(step_seconds, 120.0)  # at least two scrapes
-    return f"sum by (namespace, pod) (rate(container_cpu_usage_seconds_total{_PODS}[{window:g}s]))"
+def _used(resource: str, step_seconds: float, aggregate: str) -> str:
+    largest = aggregate == "max" and step_seconds > SCRAPES_SECONDS
+    window = SCRAPES_SECONDS if largest else max(step_seconds, SCRAPES_SECONDS)
+    used = f"sum by (namespace, pod) (container_memory_working_set_bytes{_PODS})"
+    if resource == "cpu":
+        used = f"sum by (namespace, pod) (rate(container_cpu_usage_seconds_total{_PODS}[{window:g}s]))"
+    return f"max_over_time(({used})[{step_seconds:g}s:{SCRAPES_SECONDS / 2:g}s])" if largest else used
 
 
 def _largest(found: Iterable[PrometheusSeries]) -> dict[str, float]:

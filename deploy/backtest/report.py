@@ -6,7 +6,7 @@ Text and axes take the page's text colour, so that they are readable in light an
 import html
 import importlib.util
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +15,11 @@ import numpy as np
 from agent.backtest import metrics, study
 from agent.backtest.engine import BacktestPromise
 from agent.predict_server.decay import Floats
+from deploy import rendering
 from deploy.backtest import answers
 from deploy.backtest.running import Run
 from shared.errors import HeadroomError, InvalidInput
+from shared.node_kind import NodeKind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,6 +43,11 @@ th:first-child, td:first-child { text-align: left }
 figure { margin: 0 } figure.full { grid-column: 1 / -1 } svg { width: 100%; height: auto; color: var(--ink) }
 figcaption, p { color: var(--faint); font-size: 13px }
 """
+_KIND_HEADINGS = ("model", "nodes with", "target", "violations", "worst node", "savings", "nodes")
+_KINDS = (
+    "By the pods in the middle of the recording. Replicas: one workload has half of the requests or more. Few large "
+    "pods: fewer than eight equal ones, or as uneven. Replicas are known where the source names workloads."
+)
 _PLOT_STYLE: dict[Any, Any] = {
     **dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color", "text.color"), _INK),
     "axes.spines.top": False,
@@ -55,7 +62,7 @@ def check(path: Path) -> None:
     """Raises InvalidInput if the plotting library, or the file's folder, is missing."""
     problem = "" if path.parent.is_dir() else "no such folder"
     if importlib.util.find_spec("matplotlib") is None:
-        problem = "plots need matplotlib: pip install 'headroom[backtest]'"
+        problem = "plots need matplotlib: pip install 'headroom-k8s[backtest]'"
     if problem:
         raise InvalidInput(source="command line", field="--html", value=str(path), problem=problem)
 
@@ -100,18 +107,22 @@ def _section(run: Run, target_percents: Sequence[float]) -> str:
     facts = f"{first.nodes} nodes, {first.resource}, {len(run.played.at)} hours"
     return (
         f"<section><h2>{html.escape(run.source)}</h2><p>{facts}; plots are for {report.horizon} h ahead.</p>\n"
-        f'<div class="wide">{_table(run)}</div>\n<div class="plots">{"".join(figures)}</div></section>\n'
+        f'<div class="wide">{_table(run)}</div>\n<h3>By kind of node</h3>\n<p>{_KINDS}</p>\n'
+        f'<div class="wide">{_rows(_KIND_HEADINGS, report.by_kind())}</div>\n'
+        f'<div class="plots">{"".join(figures)}</div></section>\n'
     )
 
 
 def _table(run: Run) -> str:
     headings = ("model", *(heading.removeprefix(">").lower() for heading, _, _ in answers.COLUMNS))
+    return _rows(headings, ((result.model, *answers.cells(result)) for result in run.results))
+
+
+def _rows(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     head = "".join(f"<th>{heading}</th>" for heading in headings)
-    rows = []
-    for result in run.results:
-        cells = [html.escape(cell) for cell in (result.model, *answers.cells(result))]
-        rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    cells = ("".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in rows)
+    body = "".join(f"<tr>{row}</tr>" for row in cells)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 class _Report:
@@ -139,6 +150,23 @@ class _Report:
             for model in models
         ]
         self.shown = self._typical[0]
+
+    def by_kind(self) -> Iterator[tuple[str, ...]]:
+        """The cells of each promise, for the nodes of each kind that there is."""
+        kinds = study.node_kinds(self._run.fleet)
+        requested = self._run.played.requested[self._judged]
+        for promise in self._results:
+            broken = self._violations(promise)
+            promised = np.minimum(self._run.played.promised[promise][self._judged], requested)
+            for kind in NodeKind:
+                nodes = [node for node, of_node in enumerate(kinds) if of_node == kind]
+                if not nodes:
+                    continue
+                by_node = broken[:, nodes].mean(axis=0) * 100
+                saved = 100 * (1 - promised[:, nodes].sum() / requested[:, nodes].sum())
+                target = rendering.UNKNOWN if promise.target_percent is None else f"{promise.target_percent:g} %"
+                found = (f"{by_node.mean():.2f} %", f"{by_node.max():.1f} %", f"{saved:.1f} %", str(len(nodes)))
+                yield (promise.model, kind, target, *found)
 
     def savings(self, axes: "Axes") -> None:
         for model, colour in self._colours.items():

@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -39,7 +40,7 @@ def runs(options: Options) -> Iterator[Run]:
         requested = None if options.limits is None else tables.requested(options.limits)
         replayed = 0
         for samples in _samples(options):
-            fleet = fleets.fleet(samples, requested, options.placement, _note)
+            fleet = fleets.fleet(samples, requested, options.placement, _note, options.policy.training_aggregation)
             trial = Trial(
                 RESOURCES.index(samples.unit.resource),
                 options.models,
@@ -63,9 +64,11 @@ def _samples(options: Options) -> Iterator[Samples]:
             continue
         path = Path(source)
         if path.is_dir():
-            yield from (agents.of_folder(path, resource) for resource in options.resources)
+            yield from (agents.of_folder(path, resource, options.aggregate) for resource in options.resources)
             continue
-        found = matrix.saved(path, options.unit) if path.suffix == ".json" else tables.samples(path, options.unit)
+        is_matrix = path.suffix == ".json"
+        found = matrix.saved(path, options.unit) if is_matrix else tables.samples(path, options.unit, options.aggregate)
+        found = replace(found, aggregate=found.aggregate or options.aggregate)
         if found.unit.resource in options.resources:
             yield found
         else:
@@ -76,12 +79,12 @@ def _of_server(url: str, options: Options) -> Iterator[Samples]:
     period = options.period
     if url.startswith(agents.SCHEME):
         with PrometheusServer(url.removeprefix(agents.SCHEME), options.access) as server:
-            yield from (agents.of_api(server, resource, period) for resource in options.resources)
+            yield from (agents.of_api(server, resource, period, options.aggregate) for resource in options.resources)
         return
     with prometheus.Prometheus(url, options.access) as server:
         for resource in options.resources:
             with progress.bar(f"{server.name} {resource}", period.end - period.start) as came:
-                found = prometheus.samples(server, resource, period, came)
+                found = prometheus.samples(server, resource, period, came, options.aggregate)
             yield found
 
 

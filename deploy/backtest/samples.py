@@ -31,6 +31,7 @@ UNITS = {
     "cpu_e4": Unit("cpu", 1e-4, of_machine=True),
     "mem_e4": Unit("memory", 1e-4, of_machine=True),
 }
+AGGREGATES = ("mean", "max")
 _NAMED = re.compile(rf"(?:^|[_\W])({'|'.join(UNITS)})$")
 
 
@@ -58,6 +59,7 @@ class Samples:
     cores: Floats = field(default_factory=lambda: np.zeros(0))
     memory_bytes: Floats = field(default_factory=lambda: np.zeros(0))
     workloads: Sequence[str] = ()
+    aggregate: str = ""  # what a sample is of its interval: one of AGGREGATES, or empty if the source does not say
 
     def of(self, series: Rows) -> "Samples":
         """The names and nodes of some series, without their samples."""

@@ -71,7 +71,7 @@ def _parquet(path: Path) -> Table:
     try:
         import polars  # in the extra `backtest`
     except ImportError as error:
-        problem = "Parquet needs polars: pip install 'headroom[backtest]'"
+        problem = "Parquet needs polars: pip install 'headroom-k8s[backtest]'"
         raise InvalidInput(source=path.name, field="file", value=str(path), problem=problem) from error
     try:
         frame = polars.read_parquet(path)
@@ -80,8 +80,10 @@ def _parquet(path: Path) -> Table:
     return Table(path.name, tuple(frame.columns), frame.iter_rows())
 
 
-def samples(path: Path, unit: str = "") -> Samples:
-    """The samples in a file; `unit` is one of UNITS, or empty if the name of the column or file says it."""
+def samples(path: Path, unit: str = "", aggregate: str = "") -> Samples:
+    """The samples in a file; `unit` is one of UNITS, or empty if the name of the column or file says it. Of a file that
+    has several aggregates of each interval those of `aggregate` are taken, the maxima if it is empty.
+    """
     with opened(path) as table:
         header = [column.lower() for column in table.header]
         time = next((place for place, column in enumerate(header) if column in TIMES), None)
@@ -90,7 +92,7 @@ def samples(path: Path, unit: str = "") -> Samples:
         series = next((place for place, column in enumerate(header) if column in SERIES), None)
         if series is None:
             return _wide(table, time, _unit(table, unit, path.name.split(".")[0]))
-        return _long(table, time, series, unit, path)
+        return _long(table, time, series, unit, path, aggregate)
 
 
 def _unit(table: Table, told: str, name: str) -> Unit:
@@ -113,8 +115,24 @@ def _wide(table: Table, time: int, unit: Unit) -> Samples:
     return Samples(table.source, unit, np.array(times)[ticks], codes, values[ticks, codes] * unit.factor, names)
 
 
-def _long(table: Table, time: int, series: int, told: str, path: Path) -> Samples:
+def _aggregates(header: Sequence[str]) -> dict[str, str]:
+    """By aggregate, the maximum first, its column: `max`, `mean` or `avg`, alone or before a unit as max_cpu_cores."""
+    found: dict[str, str] = {}
+    for name, words in (("max", ("max",)), ("mean", ("mean", "avg"))):
+        for column in header:
+            word, _, unit = column.partition("_")
+            if word in words and (not unit or unit in UNITS):
+                found.setdefault(name, column)
+    return found
+
+
+def _long(table: Table, time: int, series: int, told: str, path: Path, aggregate: str) -> Samples:
     header = [column.lower() for column in table.header]
+    several = _aggregates(header)
+    taken = aggregate if aggregate in several else next(iter(several), "")
+    if taken:
+        name = several[taken].partition("_")[2] or "value"
+        header[header.index(several[taken])] = name
     values = [place for place, column in enumerate(header) if column in ("value", "usage", *UNITS)]
     named = [place for place, column in enumerate(header) if told and column == told]
     value = next(iter(named or values), None)
@@ -139,6 +157,7 @@ def _long(table: Table, time: int, series: int, told: str, path: Path) -> Sample
         np.array(amounts) * unit.factor,
         [name for name, _ in places],
         () if node is None else [on for _, on in places],
+        aggregate=taken,
     )
 
 

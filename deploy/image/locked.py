@@ -1,12 +1,11 @@
 """Prints the part of requirements.lock that one purpose needs, hashes included.
 
-usage: python deploy/image/locked.py {runtime|command|build}
+usage: python deploy/image/locked.py {agent|manager|command|build}
 
-The lock is one for all purposes. What belongs to `runtime` is what `project.dependencies` in pyproject.toml names and
-the extras in EXTRAS, and what that needs in turn; `command` has those of COMMAND_EXTRAS instead, for who only calls the
-command line; `build` begins at `build-system.requires`. Who needs what is written
-in the lock itself, as "via" comments. pip, which resolves the result again with hashes required, refuses it where
-anything is missing.
+The lock is one for all purposes. `agent` and `manager` begin at the dependency group of that name in pyproject.toml,
+which lists what the process imports; `command` begins at `project.dependencies` and COMMAND_EXTRAS, for those who only
+call the command line; `build` begins at `build-system.requires`. What they need in turn is written in the lock itself,
+as "via" comments.
 """
 
 import re
@@ -20,10 +19,10 @@ ROOT = Path(__file__).resolve().parents[2]
 LOCK = ROOT / "requirements.lock"
 PROJECT = ROOT / "pyproject.toml"
 
-EXTRAS = ("grpc", "aws")  # one image serves all, those who buy nodes too
+COMPONENTS = ("agent", "manager")
 COMMAND_EXTRAS = ("top",)
 
-# Who needs whom by an extra that the image does not ask for; the lock names no extras. textual asks for this one.
+# Who needs whom by an extra that the images do not ask for; the lock names no extras. textual asks for this one.
 OPTIONAL = {("markdown-it-py", "linkify-it-py")}
 
 _PINNED = re.compile(r"([a-z0-9][a-z0-9-]*)==\S+(?: ; [^\\]+)? \\$")
@@ -79,23 +78,23 @@ def _normalized(requirement: str) -> str:
     return re.sub(r"[-_.]+", "-", match[0]).lower()
 
 
-def _requirements(purpose: str) -> list[str]:
-    project = tomllib.loads(PROJECT.read_text())
+def requirements(purpose: str) -> list[str]:
+    """What a purpose begins at, as pyproject.toml has it."""
+    document = tomllib.loads(PROJECT.read_text())
     if purpose == "build":
-        return list(project["build-system"]["requires"])
-    extras = EXTRAS if purpose == "runtime" else COMMAND_EXTRAS
-    optional = project["project"]["optional-dependencies"]
-    by_extras = [name for extra in extras for name in optional[extra]]
-    if purpose == "command":
-        by_extras += [name for _, name in OPTIONAL]
-    return [*project["project"]["dependencies"], *by_extras]
+        return list(document["build-system"]["requires"])
+    if purpose in COMPONENTS:
+        return list(document["dependency-groups"][purpose])
+    optional = document["project"]["optional-dependencies"]
+    by_extras = [name for extra in COMMAND_EXTRAS for name in optional[extra]]
+    return [*document["project"]["dependencies"], *by_extras, *(name for _, name in OPTIONAL)]
 
 
 def main() -> None:
-    if sys.argv[1:] not in (["runtime"], ["command"], ["build"]):
+    if sys.argv[1:] not in [[purpose] for purpose in (*COMPONENTS, "command", "build")]:
         sys.exit(__doc__)
     try:
-        chosen = closure(_requirements(sys.argv[1]), pins(LOCK.read_text()))
+        chosen = closure(requirements(sys.argv[1]), pins(LOCK.read_text()))
     except ValueError as error:
         sys.exit(f"locked.py: {error}")
     print(*(line for pin in chosen for line in pin.lines), sep="\n")

@@ -18,11 +18,12 @@ from deploy.local.kubelet.process import VARIABLE_CLUSTER
 from deploy.local.notices import Notices
 from deploy.local.options import ClusterKind, SchedulerKind, UpOptions
 from deploy.local.ports import LOOPBACK
+from deploy.local.simulated import fleet, workloads
 from deploy.local.supervisor import Program, Supervisor
 from shared.errors import HeadroomError
 from shared.kube.client import Client
 from shared.kube.config import Connection, StaticToken
-from shared.kube.http import Transport
+from shared.kube.http import SocketTransport
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ class LocalCluster:
         self._say = say
         self.name = f"headroom-{home.cluster_id}"
         self.node_name = node.host_name()
+        self.kubeconfig = home.kubeconfig
         self.manager_url = f"http://{LOOPBACK}:{options.ports.manager}"
         self.agent_url = f"http://{LOOPBACK}:{options.ports.agent}"
         self._token = home.token_file.read_text().strip()
@@ -57,6 +59,8 @@ class LocalCluster:
         self._supervisor: Supervisor | None = None
         self.notices: Notices | None = None
         """Reports the simulated cloud's actions, if there is a cloud; set by the start."""
+        self.busy_node = ""
+        """The simulated node of a new demo whose pod gets busy; set by the start."""
 
     def write_files(self) -> None:
         """Writes the kubeconfig and the settings of agents, which the processes read at their start."""
@@ -77,8 +81,9 @@ class LocalCluster:
         if self._cloud is not None:
             self.notices = Notices(client, self._cloud.file)
             self.notices.new()  # skips the events of earlier starts
-        if not bootstrap.install(client, self._profile):
-            self._say(f"configuration: {profiles.config_map_key()} was there already and is kept as it is")
+        is_new = bootstrap.install(client, self._profile)
+        if not is_new:
+            self._say(f"configuration: {profiles.config_map_key()} exists already and is kept")
         webhook.create_priority_classes(client)
         self._server.prepare(self._home.kubeconfig)
         webhook.register(client, f"https://{LOOPBACK}:{self._options.ports.webhook}")
@@ -89,7 +94,12 @@ class LocalCluster:
         _await(lambda: cancelled() or bootstrap.has_settled(client, self._options.nodes), SETTLE_SECONDS)
         self._supervisor.add(self._agent(client))
         if self._cloud is not None and self._cloud.is_sample:
-            bootstrap.create_pods(client, samples.cloud_pods(), samples.NAMESPACE)
+            pods = samples.cloud_pods()
+            self._say(f"{len(pods)} pods are created that fit on no node. The autoscaler launches nodes for them:")
+            bootstrap.create_pods(client, pods, samples.NAMESPACE)
+        if is_new and self._options.tells_story:
+            self.busy_node = fleet.node_names(self._options.nodes)[-1]
+            bootstrap.create_pods(client, [workloads.busy_pod(self.busy_node)], workloads.NAMESPACE)
 
     def close(self) -> None:
         """Ends every process."""
@@ -110,7 +120,7 @@ class LocalCluster:
         ca_file = self._server.ca_file
         if ca_file is not None and not ca_file.exists():
             return False
-        transport = Transport(self._connection(), "headroom-up")
+        transport = SocketTransport(self._connection(), "headroom-up")
         try:
             transport.request("GET", "/readyz", timeout_seconds=REQUEST_SECONDS)
         except HeadroomError:
@@ -122,7 +132,7 @@ class LocalCluster:
     def _on_death(self, program: Program, code: int, delay_seconds: float) -> None:
         how = f"exit status {code}" if code >= 0 else f"signal {-code}"
         log = self._home.logs / f"{program.name}.log"
-        self._say(f"{program.name} ended ({how}), starting it again in {delay_seconds:.1f} s; see {log}")
+        self._say(f"{program.name} ended ({how}), restarting it in {delay_seconds:.1f} s; see {log}")
 
     def _programs(self, client: Client) -> list[Program]:
         """In start order; the agent of this machine starts later, because the kubelet creates the cgroups it reads."""

@@ -21,24 +21,28 @@ def _seconds(text: str) -> float:
 
 
 def up(
-    nodes: Annotated[int, typer.Option(min=0, max=1000, help="Simulated nodes beside this machine.")] = 5,
+    nodes: Annotated[int, typer.Option(min=0, max=1000, help="Number of simulated nodes beside this machine.")] = 5,
     trace: Annotated[
         Path | None,
-        typer.Option(help="CSV file (.gz) whose series the simulated pods follow, each scaled to its peak."),
+        typer.Option(help="CSV file (.gz) of usage that the simulated pods follow, each series scaled to its peak."),
     ] = None,
     speed: Annotated[
-        float, typer.Option(min=0.001, max=100_000, help="How much faster than the clock simulated time runs.")
+        float, typer.Option(min=0.001, max=100_000, help="Speed of simulated time, relative to the clock.")
     ] = 1.0,
     keep: Annotated[
-        Path | None, typer.Option(help="Directory of the cluster's state, continued from if it is there.")
+        Path | None,
+        typer.Option(help="Directory that keeps the cluster's state. If it exists, the cluster continues from it."),
     ] = None,
     for_: Annotated[
-        float | None, typer.Option("--for", parser=_seconds, metavar="DURATION", help="End after, for example, 120s.")
+        float | None,
+        typer.Option("--for", parser=_seconds, metavar="DURATION", help="End after this time, for example 120s."),
     ] = None,
     output: Annotated[
-        UpFormat, typer.Option("--output", "-o", help="table, or the last state as JSON.")
+        UpFormat, typer.Option("--output", "-o", help="Output format: table, or the last state as JSON.")
     ] = UpFormat.TABLE,
-    profile: Annotated[ProfileName, typer.Option(help="How fast the prediction learns.")] = ProfileName.DEMO,
+    profile: Annotated[
+        ProfileName, typer.Option(help="demo: a day of the prediction takes 48 seconds; production: real time.")
+    ] = ProfileName.DEMO,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the API server (0: any).")] = 6443,
     manager_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the manager (0: any).")] = 8080,
     agent_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of this machine's agent (0: any).")] = 9316,
@@ -47,10 +51,13 @@ def up(
         typer.Option(help="The embedded API server, or a real control plane (see docs/how-to/local-cluster.md)."),
     ] = ClusterKind.EMBEDDED,
     scheduler: Annotated[
-        SchedulerKind, typer.Option(help="Who places pods; kube-scheduler needs --cluster apiserver.")
+        SchedulerKind, typer.Option(help="Scheduler of the cluster. kube-scheduler needs --cluster apiserver.")
     ] = SchedulerKind.HEADROOM,
     cloud: Annotated[
-        str, typer.Option(metavar="FILE", help="Simulated cloud to buy nodes from, or none; a small one if not given.")
+        str,
+        typer.Option(
+            metavar="FILE", help="File that describes the simulated cloud, or `none`. Default: a small cloud."
+        ),
     ] = "",
 ) -> int:
     """Run a whole cluster on this machine: API server, this machine as a node, simulated nodes, agents, manager."""

@@ -15,6 +15,7 @@ import stat
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import psutil
@@ -29,6 +30,14 @@ logger = logging.getLogger(__name__)
 _ID = re.compile(r"[0-9a-f]{8}")
 _ID_FILE = "cluster-id"
 CGROUP_ROOT = Path("/sys/fs/cgroup")
+
+
+class RunningCluster(NamedTuple):
+    """Where a cluster of this user answers."""
+
+    cluster_id: str
+    manager_url: str
+    kubeconfig: Path
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -72,6 +81,11 @@ class Home:
         return self.directory / "token"
 
     @property
+    def manager_file(self) -> Path:
+        """Holds the manager's URL, for the user's other commands."""
+        return self.directory / "manager-url"
+
+    @property
     def logs(self) -> Path:
         return self.directory / "logs"
 
@@ -108,6 +122,18 @@ def claim(keep: Path | None) -> Home:
     if not home.token_file.exists():
         private.write(home.token_file, secrets.token_hex(24))
     return home
+
+
+def running() -> list[RunningCluster]:
+    """The clusters of this user that run now, and have chosen their ports."""
+    found = []
+    for path in sorted(claims_dir().glob("*.json")):
+        with contextlib.suppress(OSError, UnicodeDecodeError, msgspec.MsgspecError):
+            claimed = msgspec.json.decode(path.read_bytes(), type=Claim)
+            if claimed.is_alive:
+                home = Home(claimed, Path(claimed.directory))
+                found.append(RunningCluster(home.cluster_id, home.manager_file.read_text("ascii"), home.kubeconfig))
+    return found
 
 
 def clear_dead() -> list[str]:

@@ -11,8 +11,12 @@ NAME = "headroom"
 
 
 def write(path: Path, server: str, token: str, ca_file: Path | None = None) -> None:
-    """Writes a kubeconfig that only its owner can read."""
-    write_for(path, server if ca_file else _with_user(server, token), {"token": token}, ca_file)
+    """Writes a kubeconfig that only its owner can read.
+
+    Over plain http, kubectl sends no bearer token, and no websocket to a URL with a password. So the path of the
+    server's URL begins with the token.
+    """
+    write_for(path, server if ca_file else f"{server}/{token}", {"token": token}, ca_file)
 
 
 def write_for(path: Path, server: str, user: Mapping[str, str], ca_file: Path | None = None) -> None:
@@ -27,9 +31,3 @@ def write_for(path: Path, server: str, user: Mapping[str, str], ca_file: Path | 
         "current-context": NAME,
     }
     private.write(path, yaml.safe_dump(content, sort_keys=False))
-
-
-def _with_user(server: str, token: str) -> str:
-    """The server's URL with the token as a password, since kubectl sends no bearer token over plain http."""
-    scheme, _, address = server.partition("://")
-    return f"{scheme}://{NAME}:{token}@{address}"

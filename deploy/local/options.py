@@ -54,3 +54,8 @@ class UpOptions:
     kind: ClusterKind
     scheduler: SchedulerKind
     cloud: str
+
+    @property
+    def tells_story(self) -> bool:
+        """Whether a simulated pod gets busy, and the log says what comes of it."""
+        return self.profile is ProfileName.DEMO and self.nodes > 0 and not self.as_json

@@ -11,17 +11,18 @@ import time
 
 import msgspec
 
-from deploy.local import cloud, home, ports, private
+from deploy.local import cloud, home, ports, private, story
 from deploy.local import profile as profiles
 from deploy.local.cloud import LocalCloud
 from deploy.local.cluster import LocalCluster
 from deploy.local.home import Home
 from deploy.local.kubelet.containment import CgroupContainment
 from deploy.local.options import ClusterKind, LoopbackPorts, SchedulerKind, UpOptions
+from deploy.local.simulated import workloads
 from deploy.manager_api import ManagerApi
 from deploy.top import freshness, progress
 from deploy.top.command import PATH, Following, printed_table
-from manager.nodeside.answers import Nodes
+from manager.nodeside.answers import Explained, Nodes
 from shared import durations, termination
 from shared.errors import HeadroomError, InvalidInput
 
@@ -30,6 +31,7 @@ logger = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0
 PLAIN_SECONDS = 15.0
 LAST_ANSWER_SECONDS = 10.0
+BUSY_POD = f"{workloads.NAMESPACE}/burner"
 
 
 def run(options: UpOptions) -> int:
@@ -60,6 +62,7 @@ def _up(options: UpOptions, found: Home, stop: threading.Event) -> int:
     voice = _Voice()
     local = LocalCluster(found, options, chosen_cloud, voice.say)
     local.write_files()
+    private.write(found.manager_file, local.manager_url)
     _introduce(options, wished, chosen_cloud, found, local)
     try:
         local.start(stop.is_set)
@@ -89,29 +92,52 @@ class _View:
 
     def __init__(self, options: UpOptions, local: LocalCluster, manager: ManagerApi) -> None:
         self._local = local
-        self._manager = manager
+        self.manager = manager
         self.simulated = options.nodes
         self._report_interval_seconds = profiles.PROFILES[options.profile].agent["reportingInterval"]
         self._following = Following(lambda: manager.read(PATH, Nodes))
+        self._news: Nodes | None = None
+        self._story = story.begin(local.busy_node, BUSY_POD, options.nodes) if local.busy_node else None
+        if self._story is not None:
+            next(self._story)
 
     def notices(self) -> list[str]:
         """The news since the last call."""
         new = self._local.notices.new() if self._local.notices is not None else []
+        if line := self._told():
+            new.append(line)
         return [f"{time.strftime('%H:%M:%S')}  {notice}" for notice in new]
+
+    def _told(self) -> str:
+        """The next line of the story, if anything new has happened in it."""
+        if self._story is None or self._news is None:
+            return ""
+        try:
+            explained = self.manager.read(f"{PATH}/{self._local.busy_node}", Explained)
+            return self._story.send(
+                story.Scene(self._news, explained.prediction.promises if explained.prediction else ())
+            )
+        except HeadroomError:
+            return ""
+        except StopIteration:
+            self._story = None
+            return ""
 
     def look(self) -> tuple[Nodes | None, float, list[str]]:
         """The newest answer, its age in seconds, and why it is older than it looks, or what takes too long."""
-        answer, silent_seconds, _ = self._following.look()
+        answer, silent_seconds, problem = self._following.look()
+        self._news = None if problem else answer
         if answer is None:
             return None, silent_seconds, []
         newest = freshness.newest_report_seconds(answer, silent_seconds)
         stale = freshness.stale_data(silent_seconds, newest, self._report_interval_seconds)
-        return answer, silent_seconds, [*stale, *freshness.late_loops(self._manager)]
+        return answer, silent_seconds, [*stale, *freshness.late_loops(self.manager)]
 
 
 def _show_live(
     view: _View, local: LocalCluster, stop: threading.Event, deadline: float | None, voice: "_Voice"
 ) -> None:
+    from deploy.top import keys
     from deploy.top.screen import Frame, TopApp  # a terminal interface takes a while to load
 
     def look() -> Frame:
@@ -122,7 +148,8 @@ def _show_live(
 
     voice.is_live = True
     try:
-        TopApp(look, this_node=local.node_name).run()
+        places = (f"page {local.manager_url}/", f"export KUBECONFIG={local.kubeconfig}")
+        TopApp(look, keys.of_manager(view.manager), this_node=local.node_name, places=places).run()
     finally:
         voice.is_live = False
         for line in voice.collected():  # what the table has not shown

@@ -10,9 +10,11 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from deploy import rendering
+from deploy.prices.estimates import BY_SIZE, EstimatingPricing
 from manager.autoscaler.pricing import gce, list_prices, price_sources
 from manager.autoscaler.pricing.list_prices import ListPricing, PriceTable
-from manager.autoscaler.pricing.model import Machine, PricingModel, Unpriced, known_node_price
+from manager.autoscaler.pricing.model import GuessedPrice, Machine, PricingModel, Unpriced, known_node_price
 from shared import yaml_file
 from shared.quantity import Amounts
 
@@ -72,6 +74,14 @@ class PriceBook:
         """The same for a known price, not a guess. Raises Unpriced."""
         return self._agreed(known_node_price(self.model, machine), machine)
 
+    def is_estimate(self, machine: Machine) -> bool:
+        """Whether the machine's price is a guess by its size."""
+        try:
+            self.known_node_price(machine)
+        except GuessedPrice:
+            return True
+        return False
+
     def _agreed(self, listed: float, machine: Machine) -> float:
         price = listed * self.agreements.rate
         kind = "spot" if list_prices.is_spot_machine(machine) else "on-demand"
@@ -84,7 +94,7 @@ class PriceBook:
 
     def source(self, machines: Iterable[Machine]) -> str:
         """The source of these machines' prices."""
-        if not isinstance(self.model, ListPricing):
+        if not isinstance(self.model, EstimatingPricing | ListPricing):
             return self.said
         said = sorted({self.model.said(each) for each in machines})
         return f"list prices, {', '.join(said)}" if said else "no known machine type"
@@ -121,8 +131,20 @@ def open_book(prices: str = "auto", discounts: str = "", region: str = "") -> Pr
     """The price book; `prices` is "auto" for the tables, or the user's own file. Raises InvalidInput."""
     agreements = yaml_file.load(Path(discounts), Agreements) if discounts else Agreements()
     if prices != "auto":
-        return PriceBook(price_sources.load(Path(prices)), agreements, f"file {prices}")
-    return PriceBook(ListPricing(read_refreshed(), region), agreements, "list prices")
+        return PriceBook(beyond_tables(price_sources.load(Path(prices)), prices), agreements, f"file {prices}")
+    return PriceBook(automatic(region), agreements, "list prices")
+
+
+def beyond_tables(model: PricingModel, path: str) -> PricingModel:
+    """The prices at this path. A folder of tables is what `headroom prices refresh` has fetched so far, so that what it
+    lacks is estimated; a single file is taken at its word.
+    """
+    return EstimatingPricing(model) if isinstance(model, ListPricing) and Path(path).is_dir() else model
+
+
+def automatic(region: str = "") -> EstimatingPricing:
+    """The prices where the user names none; `region` stands in for that of every machine. Raises InvalidInput."""
+    return EstimatingPricing(ListPricing(read_refreshed(), region))
 
 
 def folder() -> Path:
@@ -144,6 +166,14 @@ def how_to_price(machines: Iterable[Machine]) -> str:
     regions = {(list_prices.cloud_of(gce.machine_type(each.labels)), list_prices.region_of(each)) for each in machines}
     commands = [f"`headroom prices refresh {cloud} --region {region}`" for cloud, region in regions if cloud and region]
     return f"{' and '.join(sorted(commands))} fetches prices" if commands else "--prices FILE gives prices of your own"
+
+
+def remedy(machines: Iterable[Machine], kinds: Iterable[str]) -> str:
+    """How to give these machines of these types a price, and how sums show that they have none."""
+    return (
+        f"{how_to_price(machines)}; until then ~ marks what rests on a price that is {BY_SIZE} "
+        f"(machine type {rendering.names(sorted(kinds))})"
+    )
 
 
 def price(book: PriceBook, machine: Machine) -> float | None:

@@ -5,12 +5,14 @@ from typing import Annotated
 
 import typer
 
-prices_app = typer.Typer(help="List prices of machines, and renew them")
+from deploy import examples
+
+prices_app = typer.Typer(help="List prices of machines, and renew them", epilog=examples.PRICES)
 
 
-@prices_app.command("show")
+@prices_app.command("show", epilog=examples.PRICES_SHOW)
 def prices_show() -> int:
-    """Show which prices are known: clouds, regions, machine types, and when they held."""
+    """Show the known prices: clouds, regions, number of machine types, and their date."""
     from deploy import rendering
     from deploy.prices import book
     from manager.autoscaler.pricing import list_prices
@@ -26,17 +28,18 @@ def prices_show() -> int:
     return 0
 
 
-@prices_app.command("refresh")
+@prices_app.command("refresh", epilog=examples.PRICES_REFRESH)
 def prices_refresh(
     cloud: Annotated[str, typer.Argument(help="aws, azure or gcp.")],
-    region: Annotated[list[str], typer.Option(help="Region whose prices are wanted (repeatable).")],
+    region: Annotated[list[str], typer.Option(help="Region to fetch. Repeatable.")],
     google_key_file: Annotated[Path | None, typer.Option(help="File with an API key for Google's catalog.")] = None,
     to: Annotated[
-        Path | None, typer.Option(help="Folder of the tables; HEADROOM_PRICES, or the user's own data, unless set.")
+        Path | None,
+        typer.Option(help="Folder of the tables. Default: HEADROOM_PRICES, or else the user's data folder."),
     ] = None,
-    url: Annotated[str, typer.Option(metavar="URL", help="Ask this server in place of the cloud's.")] = "",
+    url: Annotated[str, typer.Option(metavar="URL", help="Server to use in place of the cloud's.")] = "",
 ) -> int:
-    """Fetch the prices of regions from their cloud. Google's take the place of those that came with Headroom."""
+    """Fetch the prices of regions from their cloud. Google's replace those that Headroom contains."""
     import time
 
     from deploy.prices import book, refresh

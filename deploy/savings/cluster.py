@@ -17,18 +17,14 @@ from deploy.plan_sources import Seen
 from deploy.savings import (
     agent_pods,
     from_agents,
-    from_metrics_server,
     from_objects,
     from_prometheus,
     objects,
     workloads,
 )
 from deploy.savings.from_agents import AgentWeeks
-from deploy.savings.from_metrics_server import NodesMoment
 from deploy.savings.objects import (
     HorizontalPodAutoscaler,
-    NodeMetricsSample,
-    PodMetrics,
     SeenPod,
     VerticalPodAutoscaler,
     VerticalPodAutoscalerCheckpoint,
@@ -36,7 +32,6 @@ from deploy.savings.objects import (
 from deploy.savings.usage import DAY_SECONDS, KnownUsage
 from deploy.savings.workloads import Listed
 from shared import names
-from shared.errors import HeadroomError
 from shared.kube.client import Client
 from shared.kube.errors import Forbidden, NotFound
 from shared.kube.resources import Resource
@@ -44,14 +39,10 @@ from shared.kube.resources import Resource
 AUTOSCALERS = Resource("autoscaling", "v2", "horizontalpodautoscalers", namespaced=True)
 VPAS = Resource("autoscaling.k8s.io", "v1", "verticalpodautoscalers", namespaced=True)
 VPA_CHECKPOINTS = Resource("autoscaling.k8s.io", "v1", "verticalpodautoscalercheckpoints", namespaced=True)
-POD_METRICS = Resource("metrics.k8s.io", "v1beta1", "pods", namespaced=True)
-NODE_METRICS = Resource("metrics.k8s.io", "v1beta1", "nodes", namespaced=False)
 _RESOURCES: Mapping[type[msgspec.Struct], Resource] = {
     HorizontalPodAutoscaler: AUTOSCALERS,
     VerticalPodAutoscaler: VPAS,
     VerticalPodAutoscalerCheckpoint: VPA_CHECKPOINTS,
-    PodMetrics: POD_METRICS,
-    NodeMetricsSample: NODE_METRICS,
 }
 
 STEP_SECONDS = 300.0
@@ -75,14 +66,13 @@ class WhereToLook:
 
 @dataclass(frozen=True)
 class LookedAt:
-    """The examined cluster at `now`, in Unix seconds; `moment` comes from metrics-server."""
+    """The examined cluster at `now`, in Unix seconds."""
 
     seen: Seen
     listed: Listed
     known: KnownUsage
     now: float
     notes: Sequence[str]
-    moment: NodesMoment | None = None
 
     @property
     def cluster(self) -> str:
@@ -107,12 +97,10 @@ def look(
     pods = [pod for pod in seen.objects.pods if isinstance(pod, SeenPod)]
     listed = workloads.list_containers(pods, _read(seen, HorizontalPodAutoscaler))
     vpas, checkpoints = _read(seen, VerticalPodAutoscaler), _read(seen, VerticalPodAutoscalerCheckpoint)
-    measured = _measured(seen)
     notes = [*seen.notes, *(f"Pod {pod} is passed by: {why}" for pod, why in listed.refused.items())]
     node_names = [node.metadata.name for node in seen.objects.nodes]
     end = until or (seen.objects.now if where.files else time.time())
-    known, moment = from_metrics_server.read(*measured, listed.owner_of, frozenset(node_names), end)
-    known = known.with_better(from_objects.checkpoints(checkpoints, vpas))
+    known = from_objects.checkpoints(checkpoints, vpas)
     with ExitStack() as stack:
         if where.prometheus:
             server = stack.enter_context(Prometheus(where.prometheus, where.access, "--prometheus"))
@@ -128,7 +116,7 @@ def look(
             notes += silent
         if weeks:
             known = known.with_better(from_agents.usage(weeks, listed, node_names))
-    return LookedAt(seen, listed, known, end, [*notes, *known.notes], moment)
+    return LookedAt(seen, listed, known, end, [*notes, *known.notes])
 
 
 def _read(seen: Seen, kind: type[ObjectT]) -> list[ObjectT]:
@@ -136,15 +124,6 @@ def _read(seen: Seen, kind: type[ObjectT]) -> list[ObjectT]:
     if seen.client is not None:
         return _list(seen.client, _RESOURCES[kind], kind, seen.notes)
     return [] if seen.dump is None else seen.dump.of(kind)
-
-
-def _measured(seen: Seen) -> tuple[list[PodMetrics], list[NodeMetricsSample]]:
-    """The usage from metrics-server. As one source among several, its failure loses only its own data."""
-    try:
-        return _read(seen, PodMetrics), _read(seen, NodeMetricsSample)
-    except HeadroomError as error:
-        seen.notes.append(f"metrics-server did not answer, so nothing is known from it: {error}")
-        return [], []
 
 
 def _list(client: Client, resource: Resource, kind: type[ObjectT], notes: list[str]) -> list[ObjectT]:

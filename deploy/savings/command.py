@@ -14,34 +14,34 @@ Files = Annotated[
     typer.Option(
         "--file",
         "-f",
-        help="What `kubectl get nodes,pods,... -A -o json` printed, in place of a live cluster; -: standard input "
-        "(repeatable).",
+        help=(
+            "Output of `kubectl get nodes,pods,... -A -o json`, in place of a live cluster; -: standard "
+            "input. Repeatable."
+        ),
     ),
 ]
 PrometheusUrl = Annotated[
-    str, typer.Option(metavar="URL", help="Prometheus with cAdvisor's series: what containers used.")
+    str, typer.Option(metavar="URL", help="Prometheus with cAdvisor's series of container usage.")
 ]
 AgentUrls = Annotated[
     list[str] | None,
-    typer.Option("--agent", metavar="URL", help="Agent of a node: what its pods used in a week (repeatable)."),
+    typer.Option("--agent", metavar="URL", help="Agent of a node, for a week of its pods' usage. Repeatable."),
 ]
 AgentsNamespace = Annotated[
     str,
-    typer.Option(help="Namespace of a live cluster whose agents are asked through its API server; empty: none."),
+    typer.Option(help="Namespace of the agents of a live cluster, which are read through its API server. Empty: none."),
 ]
-HistoryDays = Annotated[float, typer.Option(min=0.1, max=90, help="So many days of history are asked for.")]
-Until = Annotated[
-    str, typer.Option(help="Until when usage is asked for, in RFC 3339; now, or when the dump was made, unless set.")
-]
+HistoryDays = Annotated[float, typer.Option(min=0.1, max=90, help="Days of history to read.")]
+Until = Annotated[str, typer.Option(help="End of the history in RFC 3339. Default: now, or the time of the dump.")]
 Kubeconfig = Annotated[str, typer.Option(help="Kubeconfig of the live cluster.")]
 Context = Annotated[str, typer.Option(help="Context of the kubeconfig.")]
 Prices = Annotated[
-    str, typer.Option(help="auto: the tables of AWS, Azure and Google; or a file with prices of your own.")
+    str, typer.Option(help="auto for the tables of AWS, Azure and Google, or a file with your own prices.")
 ]
 Discounts = Annotated[str, typer.Option(help="File with currency, discounts and commitments.")]
-PriceRegion = Annotated[str, typer.Option(help="Take the prices of that region for all nodes.")]
-TokenFile = Annotated[Path | None, typer.Option(help="Bearer token for Prometheus and agents.")]
-CaFile = Annotated[Path | None, typer.Option(help="Certificates of the CAs of both, in PEM.")]
+PriceRegion = Annotated[str, typer.Option(help="Use the prices of this region for all nodes.")]
+TokenFile = Annotated[Path | None, typer.Option(help="File with the bearer token for Prometheus and agents.")]
+CaFile = Annotated[Path | None, typer.Option(help="PEM file with the certificates of the CAs of both.")]
 
 
 class RecommendationFormat(enum.StrEnum):
@@ -70,32 +70,34 @@ def recommend(
     kubeconfig: Kubeconfig = "",
     context: Context = "",
     namespace: Annotated[
-        list[str] | None, typer.Option("--namespace", "-n", help="Only workloads of this namespace (repeatable).")
+        list[str] | None, typer.Option("--namespace", "-n", help="Only workloads of this namespace. Repeatable.")
     ] = None,
     workload: Annotated[str, typer.Option(metavar="[[NAMESPACE/]KIND/]NAME", help="Only this workload.")] = "",
     estimator: Annotated[
-        str, typer.Option(help="headroom, or vpa: the estimators of the Vertical Pod Autoscaler.")
+        str, typer.Option(help="headroom, or vpa for the estimators of the Vertical Pod Autoscaler.")
     ] = "headroom",
     limits: Annotated[
         str,
         typer.Option(
-            help="keep: memory limits are raised where they are too low, no other changes; ratio: of limit to request; "
-            "request: memory's is its request, cpu has none."
+            help=(
+                "keep: only raise a memory limit that is too low; ratio: keep the ratio of limit to request; "
+                "request: memory's limit is its request, cpu has none."
+            )
         ),
     ] = "keep",
-    cpu_margin: Annotated[float, typer.Option(min=0, max=1000, help="Added to the 95th percentile, in percent.")] = 15,
-    memory_margin: Annotated[float, typer.Option(min=0, max=1000, help="Added to the peak, in percent.")] = 15,
+    cpu_margin: Annotated[float, typer.Option(min=0, max=1000, help="Margin on the 95th percentile, in percent.")] = 15,
+    memory_margin: Annotated[float, typer.Option(min=0, max=1000, help="Margin on the peak, in percent.")] = 15,
     allow_hpa: Annotated[
-        bool, typer.Option("--allow-hpa", help="Recommend also what a HorizontalPodAutoscaler scales by.")
+        bool, typer.Option("--allow-hpa", help="Also recommend resources that a HorizontalPodAutoscaler scales by.")
     ] = False,
     prices: Prices = "auto",
     discounts: Discounts = "",
     price_region: PriceRegion = "",
     token_file: TokenFile = None,
     ca_file: CaFile = None,
-    top: Annotated[int, typer.Option(min=1, help="Rows of the table, those that save most first.")] = 20,
+    top: Annotated[int, typer.Option(min=1, help="Number of rows, the largest savings first.")] = 20,
     output: Annotated[
-        RecommendationFormat, typer.Option("--output", "-o", help="How to print it.")
+        RecommendationFormat, typer.Option("--output", "-o", help="Output format.")
     ] = RecommendationFormat.TABLE,
 ) -> int:
     """Recommend requests and limits per container, from what each used. Nothing is applied."""
@@ -162,28 +164,28 @@ def savings(
     kubeconfig: Kubeconfig = "",
     context: Context = "",
     target: Annotated[
-        float, typer.Option(min=0.01, max=50, help="Percent of promises that may be broken by what is lent.")
+        float, typer.Option(min=0.01, max=50, help="Target for broken promises of what is lent, in percent.")
     ] = 1.0,
     limits: Annotated[str, typer.Option(help="As for `recommend`: keep, ratio or request.")] = "keep",
     estimator: Annotated[str, typer.Option(help="As for `recommend`: headroom or vpa.")] = "headroom",
     allow_hpa: Annotated[
-        bool, typer.Option("--allow-hpa", help="Right-size also what a HorizontalPodAutoscaler scales by.")
+        bool, typer.Option("--allow-hpa", help="Also right-size resources that a HorizontalPodAutoscaler scales by.")
     ] = False,
     group_label: Annotated[
-        str, typer.Option(help="Label whose value is a node's group; empty: those that clouds and installers write.")
+        str, typer.Option(help="Label whose value is a node's group. Empty: the labels of clouds and installers.")
     ] = "",
     prices: Prices = "auto",
     discounts: Discounts = "",
     price_region: PriceRegion = "",
     token_file: TokenFile = None,
     ca_file: CaFile = None,
-    top: Annotated[int, typer.Option(min=1, help="Rows of each table, those that save most first.")] = 10,
+    top: Annotated[int, typer.Option(min=1, help="Number of rows of each table, the largest savings first.")] = 10,
     fail_above: Annotated[
-        float | None, typer.Option(min=0, help="Exit with 1 where more than that could be saved a month.")
+        float | None, typer.Option(min=0, help="Exit with status 1 if more than this could be saved a month.")
     ] = None,
-    output: Annotated[SavingsFormat, typer.Option("--output", "-o", help="How to print it.")] = SavingsFormat.TABLE,
+    output: Annotated[SavingsFormat, typer.Option("--output", "-o", help="Output format.")] = SavingsFormat.TABLE,
 ) -> int:
-    """Show what a cluster costs, where that goes, and what it could save, with and without Headroom."""
+    """Show what a cluster costs, where the money goes, and what it could save, with and without Headroom."""
     import sys
 
     from deploy import garbage, rendering
@@ -214,6 +216,13 @@ def savings(
             text = rendering.structured(answer, output.value)
     print(text, flush=True)
     if output not in (SavingsFormat.TABLE, SavingsFormat.WIDE):
-        for note in answer.notes:
+        for note in filter(None, (answer.bill.prices_remedy, *answer.notes)):
             print(f"headroom savings: {note}", file=sys.stderr)
-    return 1 if fail_above is not None and answer.with_headroom > fail_above else 0
+    if fail_above is None:
+        return 0
+    if answer.with_headroom is None:
+        print(
+            "headroom savings: --fail-above has nothing to compare: what could be saved is not known", file=sys.stderr
+        )
+        return 2
+    return 1 if answer.with_headroom > fail_above else 0

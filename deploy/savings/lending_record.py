@@ -47,7 +47,7 @@ def ask(url: str, access: Access, now: float, days: float) -> LendingRecordAnswe
         try:
             return LendingRecordAnswer(recorded(server, Period(now - days * DAY_SECONDS, now, HOUR_SECONDS)))
         except (HeadroomError, ValueError) as error:
-            return LendingRecordAnswer(None, f"what was on offer until now is not known: {error}")
+            return LendingRecordAnswer(None, f"past offers are unknown: {error}")
 
 
 def recorded(server: Prometheus, period: Period) -> LendingRecord | None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from shared.api.core import Container, ContainerStatus, Pod, PodSpec, PodStatus, Quantities
+from shared.api.core import Container, ContainerStatus, Pod, PodSpec, PodStatus
 from shared.api.meta import ObjectMeta, Wire, prepared
 
 
@@ -131,33 +131,8 @@ class VerticalPodAutoscalerCheckpoint(Wire, frozen=True):
     status: _CheckpointStatus = _CheckpointStatus()
 
 
-class _MeasuredContainer(Wire, frozen=True):
-    name: str = ""
-    usage: Quantities | None = None
-
-
-@prepared
-class PodMetrics(Wire, frozen=True):
-    """One sample of metrics-server."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    timestamp: str | None = None
-    containers: tuple[_MeasuredContainer, ...] = ()
-
-
-@prepared
-class NodeMetricsSample(Wire, frozen=True):
-    """metrics-server's kind `NodeMetrics`; `NodeMetric` is that of agents."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    timestamp: str | None = None
-    usage: Quantities | None = None
-
-
 ALSO: dict[str, type[Any]] = {
     "HorizontalPodAutoscaler": HorizontalPodAutoscaler,
     "VerticalPodAutoscaler": VerticalPodAutoscaler,
     "VerticalPodAutoscalerCheckpoint": VerticalPodAutoscalerCheckpoint,
-    "PodMetrics": PodMetrics,
-    "NodeMetrics": NodeMetricsSample,
 }

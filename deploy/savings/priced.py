@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from deploy import rendering
 from deploy.prices import book as prices
 from deploy.prices.book import PriceBook
 from deploy.rendering import HOURS_PER_MONTH
@@ -32,19 +33,22 @@ class OwnUnits:
 @dataclass(frozen=True)
 class PricedNodes:
     """Machines by node, with their prices per hour. Nodes without a price count apart, and stay in every state of the
-    cluster that has a bill. If no node has a price, there are no `units`, and states show only nodes and resources.
+    cluster that has a bill. If no node has a price, there are no `units`, and states show only nodes and resources. The
+    `estimated` nodes have a price by their size.
     """
 
     book: PriceBook
     machines: Mapping[str, tuple[Machine, float]]
     unpriced: Mapping[str, Machine]
     units: OwnUnits | None
+    estimated: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, nodes: Iterable[Node], book: PriceBook) -> "PricedNodes":
         """The price of each node is divided between cores and memory in proportion to what both cost elsewhere."""
         machines: dict[str, tuple[Machine, float]] = {}
         unpriced: dict[str, Machine] = {}
+        estimated: set[str] = set()
         total = weight = 0.0
         for node in nodes:
             name, labels = node.metadata.name, node.metadata.labels or {}
@@ -59,12 +63,14 @@ class PricedNodes:
                 unpriced[name] = machine
                 continue
             machines[name] = machine, price
+            if book.is_estimate(machine):
+                estimated.add(name)
             total += price
             weight += (
                 capacity.get(CPU, 0) / MILLI_PER_CORE * UNITS.cpu + capacity.get(MEMORY, 0) / GIB * UNITS.memory_gib
             )
         units = OwnUnits(UNITS.cpu * total / weight, UNITS.memory_gib * total / weight) if weight else None
-        return cls(book, machines, unpriced, units)
+        return cls(book, machines, unpriced, units, frozenset(estimated))
 
     @property
     def source(self) -> str:
@@ -74,6 +80,23 @@ class PricedNodes:
     @property
     def unpriced_types(self) -> list[str]:
         return sorted({machine.labels.get(_TYPE) or "(none)" for machine in self.unpriced.values()})
+
+    @property
+    def estimated_types(self) -> list[str]:
+        return sorted({self.machines[name][0].labels.get(_TYPE) or "(none)" for name in self.estimated})
+
+    @property
+    def remedy(self) -> str:
+        """How to give the machines with estimated prices a known one; empty without any."""
+        machines = [self.machines[name][0] for name in self.estimated]
+        return prices.remedy(machines, self.estimated_types) if machines else ""
+
+    def shown(self, money: float) -> str:
+        """A sum over all nodes."""
+        return rendering.approximate(f"{money:,.2f}", estimated=bool(self.estimated))
+
+    def rests_on_estimate(self, names: Iterable[str]) -> bool:
+        return not self.estimated.isdisjoint(names)
 
     def note_unpriced(self, consequence: str) -> list[str]:
         """A sentence about nodes without a price, if any, and how to give them one."""
@@ -97,9 +120,9 @@ class PricedNodes:
         priced = [self.machines[name][1] for name in names if name in self.machines]
         return sum(priced) * HOURS_PER_MONTH if priced else None
 
-    def worth(self, cpu_milli: float, memory_bytes: float, *, times: int = 1) -> float | None:
-        """The monthly value of these amounts, `times` over; None without any price."""
-        return None if self.units is None else self.units.month(cpu_milli, memory_bytes) * times
+    def worth(self, cpu_milli: float, memory_bytes: float) -> float | None:
+        """The monthly value of these amounts; None without any price."""
+        return None if self.units is None else self.units.month(cpu_milli, memory_bytes)
 
 
 def cents(amount: float | None) -> float | None:

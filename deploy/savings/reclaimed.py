@@ -131,16 +131,16 @@ def _avoided(lent: ReclaimedCapacity, cluster: SimulatedCluster, nodes: PricedNo
     so that it does not count as avoided.
     """
     if not lent.asking:
-        return _Avoided(0.0, 0, "no pod holds any of it")
+        return _Avoided(0.0, 0, "no pod requests any of it")
     bought = simulation.find_bought(cluster, lent.asking)
     if bought.problem or bought.unplaced:
-        why = bought.problem or f"{bought.unplaced} of these pods would find no place on new nodes of these groups"
+        why = bought.problem or f"{bought.unplaced} of these pods would not fit on new nodes of these groups"
         return _Avoided(None, None, f"not known: {why}")
     added = [(cluster.templates[group].metadata.name, count) for group, count in bought.added.items()]
     if any(name not in nodes.machines for name, _ in added):
-        return _Avoided(None, None, "not known: a group that would grow has no known price")
+        return _Avoided(None, None, "unknown: a group that would be scaled up has no known price")
     cost = sum(nodes.machines[name][1] * count for name, count in added) * HOURS_PER_MONTH
-    known = f"the planner would buy them if the {len(lent.asking)} pods asked nodes themselves for what they hold"
+    known = f"the planner would launch them if the {len(lent.asking)} pods requested native resources instead"
     return _Avoided(cost, sum(count for _, count in added), known)
 
 
@@ -153,9 +153,9 @@ def _recorded(record: LendingRecord, units: OwnUnits, lent: ReclaimedCapacity, a
     saved = 0.0 if held == 0 else None if held is None or share is None else held * share
     known = f"{record.hours / 24:.1f} days are recorded"
     if held is None:
-        known += "; what pods held is not, without kube-state-metrics"
+        known += "; the requests of pods are unknown without kube-state-metrics"
     elif saved is None:
-        known += "; what was held avoided an unknown part of its worth, as none of it is known now"
+        known += "; what the requests avoided is unknown"
     return LendingRecordRow(
         start=durations.timestamp(record.start),
         hours=record.hours,
@@ -169,15 +169,15 @@ def _recorded(record: LendingRecord, units: OwnUnits, lent: ReclaimedCapacity, a
 def _withdrawn(lent: ReclaimedCapacity, found: LookedAt, units: OwnUnits) -> tuple[float | None, str]:
     """The share of the offers' value that is withdrawn per day, as agents measure it, and the source."""
     if not found.seen.metrics:
-        return None, "not known: there is no NodeMetric in what was read"
+        return None, "unknown: the input has no NodeMetric"
     reports = map(report.read, found.seen.metrics)
     pooled = promises.pool_withdrawals((lent.by_node.get(each.name, Resources()), each.kept) for each in reports)
     if pooled is None:
-        return None, "not known: no agent of a node that lends has measured it, as Koordinator's agents do not"
+        return None, "unknown: no agent of a lending node has measured it; Koordinator's agents do not"
     cpu, memory = (percent or 0.0 for percent in pooled.percents_per_day)
     whole = units.month(*pooled.lent)
     if whole <= 0:
-        return None, "not known: what these nodes lend has no price"
+        return None, "unknown: the offers of these nodes have no price"
     nodes = sum(map(any, lent.by_node.values()))
     days = pooled.window_seconds / _DAY_SECONDS
     share = units.month(pooled.lent.cpu_milli * cpu, pooled.lent.memory_bytes * memory) / whole

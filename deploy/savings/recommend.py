@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from deploy.plan_sources import WHAT_TO_DUMP
 from deploy.prices import book as prices
 from deploy.prices.book import PriceBook
 from deploy.savings import recommending
@@ -12,10 +13,11 @@ from deploy.savings.cluster import LookedAt
 from deploy.savings.priced import PricedNodes, cents
 from deploy.savings.recommending import ContainerRecommendation, Proposal, RecommendationRules
 from deploy.savings.rows import ContainerRecommendationRow, Recommendations, RecommendedAmountRow
-from deploy.savings.usage import ResourceUse, Source
+from deploy.savings.usage import ResourceUse
 from deploy.savings.workloads import ContainerRole
 from shared import durations
-from shared.quantity import MILLI_PER_CORE
+from shared.errors import InvalidInput
+from shared.quantity import MILLI_PER_CORE, Resources
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,9 @@ def answer(
 ) -> tuple[Recommendations, list[ContainerRecommendation]]:
     """The answer, and the data behind it."""
     chosen = only or ContainerChoice()
+    if not found.seen.tells_of_pods:
+        problem = f"it contains no Pod: {WHAT_TO_DUMP} prints what is needed"
+        raise InvalidInput(source="headroom recommend", field="pods", value=found.seen.source, problem=problem)
     made = [each for each in recommending.recommend(found.listed.containers, found.known, rules) if chosen.takes(each)]
     nodes = PricedNodes.of(found.seen.objects.nodes, book)
     rows = sorted(
@@ -45,13 +50,9 @@ def answer(
     )
     known = Counter(str(each.use.source) for each in made if each.use is not None)
     cpu, memory = (sum(each.saved[place] for each in made) for place in (0, 1))
-    notes = [*found.notes, *_price_notes(nodes)]
-    if known.keys() == {Source.SNAPSHOT}:
-        notes.append(
-            "usage is one look of metrics-server, from which nothing is recommended: name a Prometheus or agents"
-        )
+    notes = [*([nodes.remedy] if nodes.remedy else []), *found.notes, *_price_notes(nodes)]
     if not found.known.uses:
-        notes.append("nothing is known of usage: name a Prometheus, agents, or dump VPA's checkpoints, too")
+        notes.append("no usage is known: give --prometheus or --agent, or include VPA's checkpoints in the dump")
     return (
         Recommendations(
             cluster=found.cluster,
@@ -65,6 +66,7 @@ def answer(
             cpu_saved=cpu,
             memory_saved=memory,
             saved_per_month=cents(nodes.worth(cpu, memory)),
+            estimated=bool(nodes.estimated),
             notes=notes,
         ),
         made,
@@ -74,15 +76,14 @@ def answer(
 def _price_notes(nodes: PricedNodes) -> list[str]:
     if nodes.units is None and nodes.unpriced:
         how = prices.how_to_price(nodes.unpriced.values())
-        return [f"no node has a known price, so nothing is said of money: {how}"]
-    return nodes.note_unpriced(" and count apart")
+        return [f"no node has a known price, so no savings are shown: {how}"]
+    return nodes.note_unpriced(" and count separately")
 
 
 def _row(of: ContainerRecommendation, nodes: PricedNodes) -> ContainerRecommendationRow:
     now, use = of.container, of.use
-    counted = 0 if now.role is ContainerRole.INIT else now.replicas
-    before = nodes.worth(now.cpu_request or 0, now.memory_request or 0, times=counted)
-    after = nodes.worth(of.cpu.request or 0, of.memory.request or 0, times=counted)
+    requested = Resources() if now.role is ContainerRole.INIT else now.requested
+    before, after = nodes.worth(*requested), nodes.worth(*requested.minus(Resources(*of.saved)))
     return ContainerRecommendationRow(
         *now.key,
         role=now.role,

@@ -14,10 +14,11 @@ MOST_NAME = 40
 def render(of: Recommendations, *, top: int | None = None, details: bool = False) -> str:
     rows = [row for row in of.containers if row.changes]
     shown = rows if top is None else rows[:top]
-    lines = [_headline(of), _money(of), ""]
+    remedy, notes = (of.notes[:1], of.notes[1:]) if of.estimated else ([], of.notes)
+    lines = [*remedy, _headline(of), _money(of), ""]
     if shown:
         header = ("WORKLOAD", "CONTAINER", ">REPLICAS", ">CPU", ">MEMORY", f">SAVED {of.currency}/MONTH", "RISK", "WHY")
-        lines += rendering.table((*header, "DAYS"), map(_line, shown))
+        lines += rendering.table((*header, "DAYS"), (_line(row, estimated=of.estimated) for row in shown))
         if details:
             lines += ["", *(line for row in shown for line in _details(row))]
         if len(shown) < len(rows):
@@ -27,7 +28,7 @@ def render(of: Recommendations, *, top: int | None = None, details: bool = False
     kept = [row for row in of.containers if not row.changes]
     if kept:
         lines += ["", f"{rendering.count(len(kept), 'container')} without a change:", *_kept(kept)]
-    lines += [f"Note: {note}" for note in of.notes]
+    lines += [f"Note: {note}" for note in notes]
     return "\n".join(lines)
 
 
@@ -60,12 +61,12 @@ def _money(of: Recommendations) -> str:
     text = f"All changes free {cores:,.2f} cores and {gib:,.2f} GiB of requests"
     if of.saved_per_month is None:
         return f"{text}."
-    return (
-        f"{text}, which cost {of.saved_per_month:,.2f} {of.currency} a month ({of.prices}). Nodes have to go for that."
-    )
+    about = "~" if of.estimated else ""
+    money = f"{about}{of.saved_per_month:,.2f} {of.currency} a month ({of.prices})"
+    return f"{text}, which cost {money}. Money is saved once nodes are deleted."
 
 
-def _line(row: ContainerRecommendationRow) -> tuple[str, ...]:
+def _line(row: ContainerRecommendationRow, *, estimated: bool) -> tuple[str, ...]:
     saved = rendering.UNKNOWN if row.saved is None else f"{row.saved:,.2f}"
     return (
         shorten(f"{row.namespace}/{row.workload}"),
@@ -73,7 +74,7 @@ def _line(row: ContainerRecommendationRow) -> tuple[str, ...]:
         str(row.replicas),
         _change(row.cpu, cpu),
         _change(row.memory, memory),
-        saved,
+        rendering.approximate(saved, estimated=estimated),
         row.risk,
         f"{row.cpu.reason}, {row.memory.reason}",
         f"{row.days:.1f}",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from deploy.savings import vpa
-from deploy.savings.usage import ContainerUse, KnownUsage, ResourceUse, Source
+from deploy.savings.usage import ContainerUse, KnownUsage, ResourceUse
 from deploy.savings.workloads import ContainerRole, WorkloadContainer
 from shared.quantity import MILLI_PER_CORE
 
@@ -56,7 +56,6 @@ class DecidingRule(enum.StrEnum):
     RESTARTS = "restarts"
     THROTTLED = "throttled"
     NO_DATA = "no data"
-    SNAPSHOT = "one sample"
     INIT = "init container"
 
 
@@ -109,11 +108,11 @@ class ContainerRecommendation:
     @property
     def saved(self) -> tuple[int, int]:
         """Thousandths of a core and bytes that all replicas request less; negative for more."""
-        now, replicas = self.container, self.container.replicas
-        if now.role is ContainerRole.INIT:
+        now = self.container
+        if now.role is ContainerRole.INIT or not self.changes:
             return 0, 0
-        pairs = ((now.cpu_request, self.cpu.request), (now.memory_request, self.memory.request))
-        cpu, memory = (((before or 0) - (after or 0)) * replicas for before, after in pairs)
+        pairs = zip(now.requested, (self.cpu.request, self.memory.request), strict=True)
+        cpu, memory = (0 if after is None else before - after * now.replicas for before, after in pairs)
         return cpu, memory
 
 
@@ -126,7 +125,7 @@ def recommend(
 def _container(now: WorkloadContainer, use: ContainerUse | None, rules: RecommendationRules) -> ContainerRecommendation:
     blocked = _unknown(now, use, rules)
     if blocked is not None or use is None:
-        reason, detail = blocked or (DecidingRule.NO_DATA, "no source knows what it used")
+        reason, detail = blocked or (DecidingRule.NO_DATA, "no source has its usage")
         cpu = Proposal(now.cpu_request, now.cpu_limit, reason, detail)
         memory = Proposal(now.memory_request, now.memory_limit, reason, detail)
         return ContainerRecommendation(now, use, cpu, memory, Risk.NONE, "none")
@@ -139,22 +138,20 @@ def _unknown(
     now: WorkloadContainer, use: ContainerUse | None, rules: RecommendationRules
 ) -> tuple[DecidingRule, str] | None:
     if use is None:
-        return DecidingRule.NO_DATA, "no source knows what it used"
-    if use.source is Source.SNAPSHOT:
-        return DecidingRule.SNAPSHOT, "metrics-server knows one moment"
+        return DecidingRule.NO_DATA, "no source has its usage"
     if now.role is ContainerRole.INIT:
         return (
             DecidingRule.INIT,
-            "it runs before the others and holds their room, as long as it asks for less than they do",
+            "it ends before the other containers start, so its request does not count while theirs is larger",
         )
     if use.points < rules.least_points and not now.killed:
-        return DecidingRule.NO_DATA, f"{use.points} of {rules.least_points} samples that it takes"
+        return DecidingRule.NO_DATA, f"{use.points} of {rules.least_points} required samples"
     return None
 
 
 def _cpu(now: WorkloadContainer, use: ContainerUse, rules: RecommendationRules) -> Proposal:
     if use.cpu is None:
-        return Proposal(now.cpu_request, now.cpu_limit, DecidingRule.NO_DATA, "no source knows what cpu it used")
+        return Proposal(now.cpu_request, now.cpu_limit, DecidingRule.NO_DATA, "no source has its cpu usage")
     if rules.estimator is EstimatorName.VPA and use.history is not None:
         wanted, reason = use.history.target(now.containers).cpu_milli, DecidingRule.VPA
         detail = f"VPA's target, 90 % of {use.history.samples} samples, with a half-life of a day, and 15 %"
@@ -174,16 +171,16 @@ def _cpu(now: WorkloadContainer, use: ContainerUse, rules: RecommendationRules) 
         held = use.cpu.median / percent * 100 * MILLI_PER_CORE
         what = (
             f"HorizontalPodAutoscaler {rule.name if rule else ''} keeps it at {percent} % of its request: another one "
-            f"changes the replicas; {held:.0f}m would hold the usual load of each"
+            f"changes the replicas; {held:.0f}m would fit the usual load of each replica"
         )
         return stays(DecidingRule.HPA, what)
     if before is None:
         return Proposal(wanted, now.cpu_limit, reason, f"{detail}; none was set")
     if wanted < before:
         if use.throttled is not None and use.throttled > THROTTLED:
-            return stays(DecidingRule.THROTTLED, f"its limit held it back in {use.throttled:.0%} of periods")
+            return stays(DecidingRule.THROTTLED, f"its limit throttled it in {use.throttled:.0%} of periods")
         if use.cpu.days < LEAST_DAYS_TO_LOWER:
-            return stays(DecidingRule.SHORT, f"{use.cpu.days:.1f} days are known, and lowering takes one")
+            return stays(DecidingRule.SHORT, f"{use.cpu.days:.1f} days are known; a request is lowered only after one")
     if not _is_worth_it(before, wanted, rules.least_change, rules.least_cpu_change):
         return stays(
             DecidingRule.SMALL_CHANGE, f"less than {rules.least_change:.0%} or {rules.least_cpu_change}m; {detail}"
@@ -193,9 +190,7 @@ def _cpu(now: WorkloadContainer, use: ContainerUse, rules: RecommendationRules) 
 
 def _memory(now: WorkloadContainer, use: ContainerUse, rules: RecommendationRules) -> Proposal:
     if use.memory is None:
-        return Proposal(
-            now.memory_request, now.memory_limit, DecidingRule.NO_DATA, "no source knows what memory it used"
-        )
+        return Proposal(now.memory_request, now.memory_limit, DecidingRule.NO_DATA, "no source has its memory usage")
     killed = (*now.killed, *use.killed)
     if rules.estimator is EstimatorName.VPA and use.history is not None:
         wanted, reason = use.history.target(now.containers).memory_bytes, DecidingRule.VPA
@@ -215,7 +210,8 @@ def _memory(now: WorkloadContainer, use: ContainerUse, rules: RecommendationRule
 
     before = now.memory_request
     if now.is_java and reason is not DecidingRule.OOM:
-        return stays(DecidingRule.JVM, "a JVM holds what its heap was given: set the heap, then the request")
+        what = "memory use of a JVM follows its heap setting, so the recommendation keeps the current request: "
+        return stays(DecidingRule.JVM, what + "set the heap, then the request")
     if now.scaling is not None and now.scaling.memory_percent and rules.minds_hpa and before is not None:
         what = f"HorizontalPodAutoscaler {now.scaling.name} keeps it at {now.scaling.memory_percent} % of its request"
         return stays(DecidingRule.HPA, what)
@@ -225,7 +221,9 @@ def _memory(now: WorkloadContainer, use: ContainerUse, rules: RecommendationRule
         if killed:
             return stays(DecidingRule.RESTARTS, f"killed for its memory {len(killed)} times")
         if use.memory.days < LEAST_DAYS_TO_LOWER:
-            return stays(DecidingRule.SHORT, f"{use.memory.days:.1f} days are known, and lowering takes one")
+            return stays(
+                DecidingRule.SHORT, f"{use.memory.days:.1f} days are known; a request is lowered only after one"
+            )
     if reason is not DecidingRule.OOM and not _is_worth_it(
         before, wanted, rules.least_change, rules.least_memory_change
     ):

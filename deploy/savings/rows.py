@@ -1,6 +1,6 @@
 """The shapes of the answers of `headroom recommend` and `headroom savings`. docs/schemas has them as JSON Schema."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class ContainerRecommendationRow:
 @dataclass(frozen=True)
 class Recommendations:
     """`cpu_saved` (thousandths of a core) and `memory_saved` (bytes) are what all replicas request less. `known` counts
-    containers by the source of their usage.
+    containers by the source of their usage. `estimated`: sums rest on a price that is estimated by a machine's size.
     """
 
     cluster: str
@@ -65,6 +65,7 @@ class Recommendations:
     cpu_saved: int
     memory_saved: int
     saved_per_month: float | None
+    estimated: bool
     notes: list[str]
 
 
@@ -72,19 +73,24 @@ class Recommendations:
 class BillRow:
     """Per month. No part is in two of these: `idle` is requested by no pod, `unused` is requested and was not used
     (null: nothing is known of usage), `offered` is on offer as Mid and Batch now and `lent` held as those; `used` is
-    the rest. Together they are the `total`, which has no node of `unpriced_nodes`.
+    the rest. Together they are the `total`, which has no node of `unpriced_nodes`. Without pods in the input, every
+    part is null. `estimated_nodes` of them have a price that is estimated by their size, and so has every sum here and
+    in the stages: `prices_remedy` says how to give them a known one.
     """
 
     total: float
     used: float | None
     unused: float | None
-    idle: float
-    offered: float
-    lent: float
+    idle: float | None
+    offered: float | None
+    lent: float | None
     nodes: int
     spot_nodes: int
     unpriced_nodes: int
     unpriced_types: list[str]
+    estimated_nodes: int = 0
+    estimated_types: list[str] = field(default_factory=list)
+    prices_remedy: str = ""
 
 
 @dataclass(frozen=True)
@@ -108,16 +114,19 @@ class StageRow:
 
 @dataclass(frozen=True)
 class GroupSavingsRow:
-    """One node group. `goes` of its nodes could go, `then` are left or bought with a cheaper mix (null: none)."""
+    """One node group. `goes` of its nodes could go (null: not known), `then` are left or bought with a cheaper mix
+    (null: none). `estimated`: its machines' price is estimated by their size.
+    """
 
     group: str
     machine_type: str
     nodes: int
     price_per_hour: float | None
     cost: float | None
-    goes: int
+    goes: int | None
     then: int | None
     saved: float | None
+    estimated: bool = False
 
 
 @dataclass(frozen=True)
@@ -140,19 +149,21 @@ class OwnerSavingsRow:
 
 @dataclass(frozen=True)
 class ObstacleRow:
-    """Nodes that stay for one reason, and what they cost a month."""
+    """Nodes that stay for one reason, and what they cost a month; `estimated` where some have a price by their size."""
 
     reason: str
     nodes: int
     cost: float | None
     example: str
     detail: str
+    estimated: bool = False
 
 
 @dataclass(frozen=True)
 class ReplacementRow:
     """Whether consolidation by price replaces a node that costs `cost` a month, or why not, and what that saves a
-    month, or would; with `saves_at_most` no more is known than that it would save no more. Null: not known.
+    month, or would; with `saves_at_most` no more is known than that it would save no more. `estimated`: the node's
+    price is estimated by its size. Null: not known.
     """
 
     node: str
@@ -160,6 +171,7 @@ class ReplacementRow:
     saves: float | None
     sentence: str
     saves_at_most: bool = False
+    estimated: bool = False
 
 
 @dataclass(frozen=True)
@@ -228,15 +240,17 @@ class SinceRow:
 
 @dataclass(frozen=True)
 class Savings:
-    """`without_headroom` and `with_headroom` are what the stages save a month in all; the bill is never exceeded."""
+    """`without_headroom` and `with_headroom` are what the stages save a month in all, and never exceed the bill. They
+    are null where no stage has a sum: without pods in the input, or without any price.
+    """
 
     cluster: str
     time: str
     currency: str
     bill: BillRow
     stages: list[StageRow]
-    without_headroom: float
-    with_headroom: float
+    without_headroom: float | None
+    with_headroom: float | None
     groups: list[GroupSavingsRow]
     namespaces: list[OwnerSavingsRow]
     workloads: list[OwnerSavingsRow]

@@ -3,15 +3,14 @@
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from deploy import rendering
+from deploy.plan_sources import WHAT_TO_DUMP
 from deploy.prices.book import PriceBook
 from deploy.rendering import HOURS_PER_MONTH
+from deploy.savings import owners, simulation, stages
 from deploy.savings import reclaimed as reclaiming
-from deploy.savings import simulation, stages
 from deploy.savings.cluster import LookedAt
-from deploy.savings.from_metrics_server import NodesMoment
 from deploy.savings.lendable import LendableAnswer
 from deploy.savings.lending_record import LendingRecordAnswer
 from deploy.savings.priced import PricedNodes, cents
@@ -23,18 +22,17 @@ from deploy.savings.rows import (
     GroupSavingsRow,
     KnowledgeRow,
     ObstacleRow,
-    OwnerSavingsRow,
     ReplacementRow,
     Savings,
     StageRow,
 )
 from deploy.savings.simulation import Removable, SimulatedCluster
 from deploy.savings.stages import LENDABLE, SavingsStages
-from deploy.savings.usage import Source
 from deploy.savings.workloads import ContainerRole
 from manager.autoscaler.pricing import gce, list_prices
 from manager.autoscaler.pricing.model import GIB
 from shared import durations, quantity
+from shared.errors import InvalidInput
 from shared.quantity import MILLI_PER_CORE, Resources
 
 
@@ -54,33 +52,48 @@ def answer(
     record: LendingRecordAnswer | None = None,
 ) -> Savings:
     objects, book = found.seen.objects, asked.book
+    if not objects.nodes:
+        problem = f"it contains no Node: {WHAT_TO_DUMP} prints what is needed"
+        raise InvalidInput(source="headroom savings", field="nodes", value=found.seen.source, problem=problem)
+    unknown = _unknown(found)
     made = recommended(found.listed.containers, found.known, asked.rules)
     nodes = PricedNodes.of(objects.nodes, book)
     cluster = simulation.prepare(objects, asked.group_label, book)
-    staged = SavingsStages(cluster, nodes, made, found.listed.owner_of)
+    staged = SavingsStages(cluster, nodes, made, found.listed.owner_of, unknown)
+    requested = owners.workloads(staged, found.listed.owner_of)
     offered = reclaiming.reclaimed(found)
-    rows = [*staged.rows, _lendable(staged, lendable, offered, nodes, found.moment)]
-    without = sum(row.saved or 0.0 for row in rows if not row.needs_headroom)
-    both = sum(row.saved or 0.0 for row in rows)
+    last = _lendable(staged, lendable, offered, nodes)
+    rows = [*staged.rows, staged.skipped(LENDABLE, unknown) if unknown else last]
     return Savings(
         cluster=found.cluster,
         time=durations.timestamp(found.now),
         currency=book.currency,
         bill=_bill(found, nodes, made, offered, staged),
         stages=rows,
-        without_headroom=round(without, 2),
-        with_headroom=round(both, 2),
-        groups=_groups(cluster, nodes, staged),
-        namespaces=_owners(made, nodes, by_workload=False),
-        workloads=_owners(made, nodes, by_workload=True),
+        without_headroom=_total(row for row in rows if not row.needs_headroom),
+        with_headroom=_total(rows),
+        groups=_groups(cluster, nodes, staged, unknown),
+        namespaces=owners.rows(owners.namespaces(requested), nodes),
+        workloads=owners.rows(requested, nodes),
         obstacles=_obstacles(staged.then, nodes),
-        replacements=_replacements(cluster, nodes),
+        replacements=[] if unknown else _replacements(cluster, nodes),
         knowledge=_knowledge(made),
         lendable=[] if lendable is None else list(lendable.rows),
-        since=reclaiming.since(offered, found, cluster, nodes, None if record is None else record.record),
+        since=None if unknown else reclaiming.since(offered, found, cluster, nodes, record and record.record),
         assumptions=_assumptions(found, nodes, asked),
-        notes=[*found.notes, *_notes(found, nodes), *([record.problem] if record and record.problem else [])],
+        notes=[*_notes(found, nodes), *found.notes, *([record.problem] if record and record.problem else [])],
     )
+
+
+def _unknown(found: LookedAt) -> str:
+    """Why nothing can be said about what pods request; empty where something can."""
+    return "" if found.seen.tells_of_pods else f"there is no Pod in {found.seen.source}"
+
+
+def _total(rows: Iterable[StageRow]) -> float | None:
+    """None if no stage has a sum."""
+    sums = [row.saved for row in rows if row.saved is not None]
+    return round(sum(sums), 2) if sums else None
 
 
 def _amount(both: Resources) -> str:
@@ -92,7 +105,6 @@ def _lendable(
     lendable: LendableAnswer | None,
     offered: ReclaimedCapacity,
     nodes: PricedNodes,
-    moment: NodesMoment | None,
 ) -> StageRow:
     """What the nodes of the last stage can still lend: the new requests above the promised peak."""
     if lendable is None or not lendable.rows:
@@ -100,15 +112,11 @@ def _lendable(
             return staged.skipped(LENDABLE, lendable.problem)
         why = "no recorded usage to predict from"
         if offered.exists and nodes.units is not None:
-            return staged.skipped(LENDABLE, f"{why}; what is offered now is told apart")
+            return staged.skipped(LENDABLE, f"{why}; present offers are shown separately")
         if offered.exists:
             now, held = _amount(offered.offered), _amount(offered.held)
-            return staged.skipped(LENDABLE, f"{why}; {now} are on offer now, and pods hold {held} of that")
-        why += ": name a Prometheus"
-        if moment is not None:
-            nodes_used = f"{rendering.count(moment.nodes, 'node')} used {_amount(moment.used)}"
-            why += f"; in metrics-server's one look {nodes_used}, and a promise takes days of history"
-        return staged.skipped(LENDABLE, why)
+            return staged.skipped(LENDABLE, f"{why}; {now} are on offer now, and pods request {held} of that")
+        return staged.skipped(LENDABLE, f"{why}: name a Prometheus")
     promised = {row.resource: row for row in lendable.rows}
     amounts = []
     for resource, before, after in zip(("cpu", "memory"), staged.requested_today, staged.requested, strict=True):
@@ -139,9 +147,28 @@ def _bill(
     reclaimed: ReclaimedCapacity,
     staged: SavingsStages,
 ) -> BillRow:
-    """The bill, split as the nodes' capacity is: unrequested capacity is idle, unused requests are unused."""
+    """The bill, split as the nodes' capacity is: unrequested capacity is idle, unused requests are unused. Without pods
+    no part is known.
+    """
     total = nodes.bill()
     objects = found.seen.objects
+    all_nodes = BillRow(
+        total=round(total, 2),
+        used=None,
+        unused=None,
+        idle=None,
+        offered=None,
+        lent=None,
+        nodes=len(objects.nodes),
+        spot_nodes=sum(list_prices.is_spot_machine(machine) for machine, _ in nodes.machines.values()),
+        unpriced_nodes=len(nodes.unpriced),
+        unpriced_types=nodes.unpriced_types,
+        estimated_nodes=len(nodes.estimated),
+        estimated_types=nodes.estimated_types,
+        prices_remedy=nodes.remedy,
+    )
+    if not found.seen.tells_of_pods:
+        return all_nodes
     there = quantity.total([stages.allocatable(node) for node in objects.nodes if node.metadata.name in nodes.machines])
     asked = staged.requested_today
     if nodes.unpriced:
@@ -156,17 +183,13 @@ def _bill(
     lent = min(share(reclaimed.held), total - idle)
     offered = min(share(reclaimed.offered.minus(reclaimed.held)), total - idle - lent)
     in_use = None if used is None else min(share(used.least(asked)), total - idle - lent - offered)
-    return BillRow(
-        total=round(total, 2),
+    return replace(
+        all_nodes,
         used=cents(in_use),
         unused=None if in_use is None else round(total - idle - lent - offered - in_use, 2),
         idle=round(idle, 2),
         offered=round(offered, 2),
         lent=round(lent, 2),
-        nodes=len(objects.nodes),
-        spot_nodes=sum(list_prices.is_spot_machine(machine) for machine, _ in nodes.machines.values()),
-        unpriced_nodes=len(nodes.unpriced),
-        unpriced_types=nodes.unpriced_types,
     )
 
 
@@ -181,13 +204,15 @@ def _used(made: Iterable[ContainerRecommendation]) -> Resources | None:
         if now.role is ContainerRole.INIT:
             continue
         known = known or use is not None
-        cores = (now.cpu_request or 0) if use is None or use.cpu is None else use.cpu.median * MILLI_PER_CORE
-        held = (now.memory_request or 0) if use is None or use.memory is None else use.memory.median
-        cpu, memory = cpu + cores * now.replicas, memory + held * now.replicas
+        asked, replicas = now.requested, now.replicas
+        cpu += asked.cpu_milli if use is None or use.cpu is None else use.cpu.median * MILLI_PER_CORE * replicas
+        memory += asked.memory_bytes if use is None or use.memory is None else use.memory.median * replicas
     return Resources(int(cpu), int(memory)) if known else None
 
 
-def _groups(cluster: SimulatedCluster, nodes: PricedNodes, staged: SavingsStages) -> list[GroupSavingsRow]:
+def _groups(
+    cluster: SimulatedCluster, nodes: PricedNodes, staged: SavingsStages, unknown: str
+) -> list[GroupSavingsRow]:
     of_node = {node.metadata.name: group for group, members in cluster.members.items() for node in members}
     grouped: dict[str, list[str]] = {}
     for node in cluster.objects.nodes:
@@ -206,45 +231,18 @@ def _groups(cluster: SimulatedCluster, nodes: PricedNodes, staged: SavingsStages
                 len(names),
                 None if each is None else round(each, 6),
                 cents(cost),
-                len(staged.then.nodes & set(names)),
+                None if unknown else len(staged.then.nodes & set(names)),
                 None if staged.mix is None else len(kept) + added,
-                None if cost is None else round(cost - after, 2),
+                None if cost is None or unknown else round(cost - after, 2),
+                nodes.rests_on_estimate(names),
             )
         )
     return sorted(rows, key=lambda row: (-(row.cost or 0.0), row.group))
 
 
-def _owners(made: Iterable[ContainerRecommendation], nodes: PricedNodes, *, by_workload: bool) -> list[OwnerSavingsRow]:
-    sums: dict[tuple[str, str, str], list[int]] = {}
-    for each in made:
-        now = each.container
-        if now.role is ContainerRole.INIT:
-            continue
-        key = now.key[:3] if by_workload else (now.key.namespace, "", "")
-        found = sums.setdefault(key, [0, 0, 0, 0, 0])
-        amounts = ((now.cpu_request or 0) * now.replicas, (now.memory_request or 0) * now.replicas, *each.saved)
-        found[0] = max(found[0], now.replicas) if by_workload else 0
-        for place, amount in enumerate(amounts, 1):
-            found[place] += amount
-    rows = [
-        OwnerSavingsRow(
-            *key,
-            replicas,
-            cpu,
-            memory,
-            cents(nodes.worth(cpu, memory)),
-            cpu_freed,
-            memory_freed,
-            cents(nodes.worth(cpu_freed, memory_freed)),
-        )
-        for key, (replicas, cpu, memory, cpu_freed, memory_freed) in sums.items()
-    ]
-    return sorted(rows, key=lambda row: (-(row.freed or 0.0), -(row.cost or 0.0), row.namespace, row.workload))
-
-
 def _obstacles(then: Removable, nodes: PricedNodes) -> list[ObstacleRow]:
     rows = [
-        ObstacleRow(reason, len(names), cents(nodes.cost(names)), names[0], detail)
+        ObstacleRow(reason, len(names), cents(nodes.cost(names)), names[0], detail, nodes.rests_on_estimate(names))
         for reason, (names, detail) in then.stay.items()
     ]
     return sorted(rows, key=lambda row: -(row.cost or 0.0))
@@ -259,6 +257,7 @@ def _replacements(cluster: SimulatedCluster, nodes: PricedNodes) -> list[Replace
             cents(each.replacement_saves_per_month),
             each.replacement,
             each.replacement_saves_at_most,
+            each.node in nodes.estimated,
         )
         for each in (simulation.find_replacements(cluster) if nodes.machines else ())
     ]
@@ -269,15 +268,13 @@ def _knowledge(made: Sequence[ContainerRecommendation]) -> KnowledgeRow:
     running = [each for each in made if each.container.role is not ContainerRole.INIT]
     uses = [each.use for each in running if each.use is not None]
     known = Counter(str(use.source) for use in uses)
-    with_history = [use for use in uses if use.source is not Source.SNAPSHOT]
-    looks = len(uses) - len(with_history)
-    days, gaps = [use.days for use in with_history], max((use.gaps for use in with_history), default=0)
+    days, gaps = [use.days for use in uses], max((use.gaps for use in uses), default=0)
     least, middle = (min(days), statistics.median(days)) if days else (0.0, 0.0)
     share = len(days) / len(running) if running else 0.0
-    if not days and looks:
-        sure = f"very low: one look at {looks / len(running):.0%} of containers, no history"
+    if not running:
+        sure = "pods are unknown"
     elif not days:
-        sure = "requests and nodes only: nothing is known of usage"
+        sure = "requests and nodes only: usage is unknown"
     elif middle < 1:
         sure = f"low: less than a day of {share:.0%} of containers"
     elif middle < 7 or share < 0.8:
@@ -293,8 +290,8 @@ def _assumptions(found: LookedAt, nodes: PricedNodes, asked: SavingsQuestion) ->
     said = [
         f"prices: {nodes.source}, in {book.currency}, {HOURS_PER_MONTH} hours a month",
         f"{spot} of {len(nodes.machines)} priced nodes are spot",
-        "a node's price is divided between cores and memory as both cost elsewhere, so that the parts are its price",
-        "nodes go by the planner's rules of scale-down, however full they are; groups keep the minimum that they state",
+        "a node's price is divided between cores and memory in proportion to their usual prices",
+        "nodes are deleted by the planner's scale-down rules, whatever their utilization; groups keep their minimum",
     ]
     if book.agreements.rate != 1.0:
         said.append(f"a dollar is {book.agreements.rate:g} {book.currency}")
@@ -302,15 +299,20 @@ def _assumptions(found: LookedAt, nodes: PricedNodes, asked: SavingsQuestion) ->
         said.append(f"discounts: {', '.join(f'{each.percent:g} %' for each in book.agreements.discounts)}")
     if book.agreements.commitments:
         paid = sum(each.per_hour for each in book.agreements.commitments) * HOURS_PER_MONTH
-        said.append(f"commitments of {paid:,.2f} {book.currency} a month are paid whatever goes")
-    if not found.seen.objects.budgets:
-        said.append("no disruption budget is known, so none keeps a node")
+        said.append(f"commitments of {paid:,.2f} {book.currency} a month are paid in any case")
+    if found.seen.tells_of_pods and not found.seen.objects.budgets:
+        said.append("no disruption budget is known")
     return said
 
 
 def _notes(found: LookedAt, nodes: PricedNodes) -> list[str]:
-    notes = nodes.note_unpriced(": they count apart and stay")
-    waiting = sum(not pod.spec.node_name for pod in found.seen.objects.pods)
-    if waiting:
-        notes.append(f"{waiting} pods without a node are left out")
+    notes = nodes.note_unpriced(": they count separately and are not deleted")
+    if unknown := _unknown(found):
+        notes.insert(0, f"{unknown}, so savings are unknown: {WHAT_TO_DUMP} includes pods")
+    known = {node.metadata.name for node in found.seen.objects.nodes}
+    places = Counter(not pod.spec.node_name for pod in found.seen.objects.pods if pod.spec.node_name not in known)
+    if places[True]:
+        notes.append(f"{places[True]} pods without a node are ignored")
+    if places[False]:
+        notes.append(f"{places[False]} pods on nodes that are not in {found.seen.source} are ignored")
     return notes

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from deploy import rendering
+from deploy.prices.estimates import BY_SIZE
 from deploy.savings.recommend_table import shorten
 from deploy.savings.rows import OwnerSavingsRow, Savings, StageRow
 from shared.quantity import MILLI_PER_CORE
@@ -16,10 +17,10 @@ _GIB = 1 << 30
 def render(of: Savings, *, top: int = MOST_ROWS, whole: bool = False) -> str:
     """The whole text; `whole` shows every row, full names, and the kind of each workload."""
     top = max(top, len(of.workloads), len(of.namespaces), len(of.obstacles), len(of.replacements)) if whole else top
-    blocks = [_bill(of), _stages(of), _groups(of, whole=whole)]
+    blocks = [[of.bill.prices_remedy], _bill(of), _stages(of), _groups(of, whole=whole)]
     blocks += [_owners(of, rows, top, whole=whole) for rows in (of.namespaces, of.workloads)]
     blocks += [_obstacles(of, top), _replacements(of, top), _prediction(of), _since(of), _ends(of)]
-    return "\n\n".join("\n".join(block) for block in blocks if block)
+    return "\n\n".join("\n".join(block) for block in blocks if any(block))
 
 
 def table_csv(of: Savings) -> str:
@@ -33,15 +34,18 @@ def freed_names(of: Savings) -> str:
     return "\n".join(f"{row.namespace}/{row.kind}/{row.workload}" for row in freed)
 
 
-def money(value: float | None) -> str:
-    return rendering.UNKNOWN if value is None else f"{value:,.2f}"
+def money(value: float | None, *, estimated: bool = False) -> str:
+    return rendering.UNKNOWN if value is None else rendering.approximate(f"{value:,.2f}", estimated=estimated)
 
 
 def _bill(of: Savings) -> list[str]:
     bill, unit = of.bill, of.currency
     known = of.knowledge
     sources = ", ".join(f"{many} from {source}" for source, many in sorted(known.known.items())) or "none"
-    title = f"{of.cluster} at {of.time} costs {bill.total:,.2f} {unit} a month: {rendering.count(bill.nodes, 'node')}"
+    title = f"{of.cluster} at {of.time} costs {_money(of, bill.total)} {unit} a month"
+    title += f": {rendering.count(bill.nodes, 'node')}"
+    if bill.estimated_nodes:
+        title += f", {bill.estimated_nodes} of them {BY_SIZE} ({', '.join(bill.estimated_types[:3])})"
     if not _is_priced(of):
         many, kinds = rendering.count(bill.nodes, "node"), ", ".join(bill.unpriced_types[:3])
         title = f"{of.cluster} at {of.time} costs an unknown sum: {many}, none with a known price ({kinds})"
@@ -52,18 +56,25 @@ def _bill(of: Savings) -> list[str]:
         ("requested and not used", bill.unused),
         ("requested by no pod", bill.idle),
         ("on offer as Mid and Batch", bill.offered),
-        ("held as Mid and Batch", bill.lent),
+        ("requested as Mid and Batch", bill.lent),
     ]
-    if bill.used is None:
-        parts[:2] = [("requested (usage is not known)", round(bill.total - bill.idle - bill.offered - bill.lent, 2))]
+    if bill.used is None and bill.idle is not None:
+        parts[:2] = [("requested (usage unknown)", bill.total - sum(value or 0.0 for _, value in parts[2:]))]
     rows = [
-        (f"  {name}", money(value), f"{value / bill.total:.0%}" if bill.total else "") for name, value in parts if value
+        (f"  {name}", _money(of, value), f"{value / bill.total:.0%}" if bill.total else "")
+        for name, value in parts
+        if value
     ]
     lines = rendering.table(("  WHERE IT GOES", f">{unit}/MONTH", ">SHARE"), rows) if rows else []
     sure = f"Usage known: {sources} of {rendering.count(known.containers, 'container')}; {known.sure}"
     if known.gap_days:
         sure += f", {rendering.count(known.gap_days, 'day')} without samples"
     return [title, *lines, f"{sure}."]
+
+
+def _money(of: Savings, value: float | None) -> str:
+    """A sum over the whole cluster, or at what a core and a GiB cost on all of its nodes."""
+    return money(value, estimated=bool(of.bill.estimated_nodes))
 
 
 def _is_priced(of: Savings) -> bool:
@@ -74,7 +85,7 @@ def _stages(of: Savings) -> list[str]:
     def column(row: StageRow, *, with_headroom: bool) -> str:
         if row.saved is None:
             return "skipped" if row.skipped else rendering.UNKNOWN
-        return "" if row.needs_headroom and not with_headroom else money(row.saved)
+        return "" if row.needs_headroom and not with_headroom else _money(of, row.saved)
 
     header = ("  STAGE", ">WITHOUT HEADROOM", ">WITH HEADROOM", ">CORES", ">GIB", ">NODES LEFT")
     rows = [
@@ -82,14 +93,13 @@ def _stages(of: Savings) -> list[str]:
             f"  {row.stage}",
             column(row, with_headroom=False),
             column(row, with_headroom=True),
-            *_amounts(row.cpu, row.memory),
+            *((rendering.UNKNOWN,) * 2 if row.skipped else _amounts(row.cpu, row.memory)),
             str(row.nodes),
-            money(row.bill if _is_priced(of) else None),
+            _money(of, row.bill if _is_priced(of) else None),
         )
         for row in of.stages
     ]
-    sums = (of.without_headroom, of.with_headroom) if _is_priced(of) else (None, None)
-    total = ("  total", *map(money, sums), "", "", "", "")
+    total = ("  total", _money(of, of.without_headroom), _money(of, of.with_headroom), "", "", "", "")
     lines = rendering.table((*header, f">BILL {of.currency}/MONTH"), [*rows, total])
     why = [f"  {row.stage}: {row.how or 'skipped, ' + row.skipped}" for row in of.stages]
     return [f"It could save, in {of.currency} a month, each stage after the one before:", *lines, *why]
@@ -108,11 +118,11 @@ def _groups(of: Savings, *, whole: bool) -> list[str]:
             f"  {(row.group if whole else shorten(row.group)) or '(none)'}",
             row.machine_type or rendering.UNKNOWN,
             str(row.nodes),
-            rendering.price(row.price_per_hour),
-            money(row.cost),
-            str(row.goes),
+            rendering.approximate(rendering.price(row.price_per_hour), estimated=row.estimated),
+            money(row.cost, estimated=row.estimated),
+            rendering.UNKNOWN if row.goes is None else str(row.goes),
             rendering.UNKNOWN if row.then is None else str(row.then),
-            money(row.saved),
+            money(row.saved, estimated=row.estimated),
         )
         for row in of.groups
     ]
@@ -133,9 +143,9 @@ def _owners(of: Savings, rows: Sequence[OwnerSavingsRow], top: int, *, whole: bo
             (
                 f"  {name if whole else shorten(name)}",
                 *_amounts(row.cpu_requested, row.memory_requested),
-                money(row.cost),
+                _money(of, row.cost),
                 *_amounts(row.cpu_freed, row.memory_freed),
-                money(row.freed),
+                _money(of, row.freed),
             )
         )
     title = "Workloads" if by_workload else "Namespaces"
@@ -148,7 +158,12 @@ def _obstacles(of: Savings, top: int) -> list[str]:
         return []
     header = ("  WHY NODES STAY", ">NODES", f">{of.currency}/MONTH", "FOR EXAMPLE")
     rows = [
-        (f"  {row.reason}", str(row.nodes), money(row.cost), f"{row.example}: {row.detail}".rstrip(": "))
+        (
+            f"  {row.reason}",
+            str(row.nodes),
+            money(row.cost, estimated=row.estimated),
+            f"{row.example}: {row.detail}".rstrip(": "),
+        )
         for row in of.obstacles[:top]
     ]
     return rendering.table(header, rows)
@@ -161,8 +176,8 @@ def _replacements(of: Savings, top: int) -> list[str]:
     rows = [
         (
             f"  {row.node}",
-            money(row.cost),
-            f"<= {money(row.saves)}" if row.saves_at_most else money(row.saves),
+            money(row.cost, estimated=row.estimated),
+            ("<= " if row.saves_at_most else "") + money(row.saves, estimated=row.estimated),
             row.sentence.removeprefix(f"{row.node} "),
         )
         for row in of.replacements[:top]
@@ -200,19 +215,20 @@ def _since(of: Savings) -> list[str]:
     avoided = f"What that avoids is {now.avoided_known}."
     if now.avoided is not None:
         nodes = rendering.count(now.avoided_nodes or 0, "node")
-        avoided = f"That avoids {nodes}, {now.avoided:,.2f} a month: {now.avoided_known}."
+        avoided = f"That avoids {nodes}, {_money(of, now.avoided)} a month: {now.avoided_known}."
     said = [
-        f"Headroom offers {now.offered:,.2f} {unit} a month of capacity now; pods hold {now.lent:,.2f} of it.",
+        f"Headroom offers {_money(of, now.offered)} {unit} a month of capacity now; "
+        f"pods request {_money(of, now.lent)} of it.",
         avoided,
     ]
     percent = now.withdrawn_percent_per_day
-    taken_back = "How much of it is taken back" if percent is None else f"{percent:.1f} % of it a day is taken back"
+    taken_back = "How much of it is withdrawn" if percent is None else f"{percent:.1f} % of it is withdrawn a day"
     joint = " is " if percent is None else ", "
     said.append(f"{taken_back}{joint}{now.withdrawn_known}.")
     if (record := now.record) is not None:
-        offered, lent, saved = (money(each) for each in (record.offered, record.lent, record.avoided))
+        offered, lent, saved = (_money(of, each) for each in (record.offered, record.lent, record.avoided))
         said.append(
-            f"Since {record.start}, in {unit} and in all: {offered} on offer, {lent} of it held, {saved} avoided; "
+            f"Since {record.start}, in {unit} and in all: {offered} on offer, {lent} of it requested, {saved} avoided; "
             f"{record.known}, at today's prices."
         )
     return said

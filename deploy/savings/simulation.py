@@ -24,14 +24,14 @@ from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.expander import ranking
 from manager.autoscaler.listers import ClusterObjects
 from manager.autoscaler.planning import iteration_plan
-from manager.autoscaler.planning.context import ObservedCloud
+from manager.autoscaler.planning.cluster_view import ObservedCloud, open_view
 from manager.autoscaler.pricing.model import PricingModel
 from manager.autoscaler.reporting import answers
 from manager.autoscaler.reporting.answers import Plan
 from manager.autoscaler.reporting.node_status import NodeStatusRow
-from manager.autoscaler.scale_down.removal_status import NodeStanding
-from manager.autoscaler.scale_down.rules import UnremovableReason
+from manager.autoscaler.scale_down.removal_status import NodeStanding, UnremovableReason
 from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
+from manager.autoscaler.settings.estimates import HealthLimits
 from shared import quantity
 from shared.api import pods as api_pods
 from shared.api.core import Condition, Container, DaemonSet, DaemonSetSpec, Node, Pod, PodTemplate
@@ -93,7 +93,8 @@ def prepare(objects: ClusterObjects, label: str, pricing: PricingModel) -> Simul
     nodes = tuple(map(dumped_cloud.with_id, objects.nodes))
     daemons = objects.daemon_sets or tuple(_daemon_sets(objects.pods))
     # Pods that are pending now are no part of the savings.
-    placed = tuple(pod for pod in objects.pods if pod.spec.node_name and api_pods.is_active(pod))
+    known = {node.metadata.name for node in nodes}
+    placed = tuple(pod for pod in objects.pods if pod.spec.node_name in known and api_pods.is_active(pod))
     # Peaks would keep nodes for lent capacity, which is counted apart.
     made = replace(objects, nodes=nodes, daemon_sets=daemons, pods=placed, peaks=None)
     members = dumped_cloud.nodes_by_group(nodes, label)
@@ -205,12 +206,12 @@ def _bought(cluster: SimulatedCluster, replaced: Collection[str] = ()) -> Cheape
     for each in plan.decisions:
         if each.what in _GROWTH:
             added[each.group] += each.to_size - each.from_size
-    return CheaperMix(added, frozenset(replaced), sum(row.count for row in plan.unplaced), plan.held)
+    return CheaperMix(added, frozenset(replaced), sum(row.count for row in plan.unplaced), plan.blocked_reason)
 
 
 def _plan(cluster: SimulatedCluster, cloud: ObservedCloud, chosen: DecisionSettings) -> Plan:
-    planned = iteration_plan.plan(cluster.objects, cloud, None, chosen, chance=random.Random(CHANCE), dry_run=True)
-    return answers.plan(planned.iteration)
+    view = open_view(cluster.objects, cloud, None, chosen, chance=random.Random(CHANCE))
+    return answers.plan(iteration_plan.plan(view, dry_run=True).iteration)
 
 
 def _config(cluster: SimulatedCluster, *, scales_down: bool, consolidates: bool = False) -> DecisionSettings:
@@ -230,12 +231,11 @@ def _config(cluster: SimulatedCluster, *, scales_down: bool, consolidates: bool 
         max_binpacking_time_seconds=3600.0,
         salvo_scale_up=True,
         salvo_scale_up_time_budget_seconds=3600.0,
-        max_total_unready_percentage=100.0,
+        health=HealthLimits(max_total_unready_percentage=100.0),
     )
     found = checked_settings.load(settings, time.monotonic)
-    pending = replace(found.pending, settling_seconds=0.0, gpu_settling_seconds=0.0)
     rules = None if found.consolidation is None else replace(found.consolidation, search_seconds=SEARCH_SECONDS)
-    return replace(found, pending=pending, prices=cluster.pricing, consolidation=rules)
+    return replace(found, settles=False, prices=cluster.pricing, consolidation=rules)
 
 
 def _waiting(pod: Pod) -> Pod:

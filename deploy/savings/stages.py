@@ -36,7 +36,9 @@ class SavingsStages:
         nodes: PricedNodes,
         made: Sequence[ContainerRecommendation],
         owner_of: Mapping[str, tuple[str, str, str]],
+        unknown: str = "",
     ) -> None:
+        """`unknown` says why nothing can be said about any stage; "" where something can."""
         self._nodes = nodes
         self._capacity = {node.metadata.name: allocatable(node) for node in cluster.objects.nodes}
         self._templates = cluster.templates
@@ -45,19 +47,25 @@ class SavingsStages:
         self.gone: frozenset[str] = frozenset()
         self.added: Mapping[str, int] = {}
         self.bill = nodes.bill()
+        self.pods_today = self.pods_then = cluster.objects.pods
+        self.requested_today = self.requested = sum_requests(self.pods_today)
+        if unknown:
+            self.then = Removable(frozenset(), {}, frozenset())
+            self.rows += (self.skipped(stage, unknown) for stage in (NOT_NEEDED, RIGHTSIZING, NODES_GO, CHEAPER_MIX))
+            return
         self.then = self._let_go(NOT_NEEDED, cluster, "the planner moves all of their pods to other nodes")
-        self.requested_today = self.requested = sum_requests(cluster.objects.pods)
         if any(each.changes for each in made):
             cluster = cluster.with_pods(simulation.rightsize(cluster.objects.pods, made, owner_of))
-            self.requested = sum_requests(cluster.objects.pods)
+            self.pods_then = cluster.objects.pods
+            self.requested = sum_requests(self.pods_then)
             freed = self.requested_today.minus(self.requested)
             money = nodes.worth(*freed)
-            worth = "" if money is None else f", worth {money:,.2f} a month at the nodes' prices"
-            how = f"freed requests{worth}; that alone saves nothing, nodes have to go for it"
+            worth = "" if money is None else f", worth {self._nodes.shown(money)} a month at the nodes' prices"
+            how = f"freed requests{worth}; this saves money only once nodes are deleted"
             self.rows.append(self.row(RIGHTSIZING, 0.0, freed, how))
-            self.then = self._let_go(NODES_GO, cluster, "the planner's round with the recommended requests")
+            self.then = self._let_go(NODES_GO, cluster, "one iteration of the planner with the recommended requests")
         else:
-            why = "no request should change, as far as usage is known"
+            why = "no request should change by the known usage"
             self.rows += (self.skipped(stage, why) for stage in (RIGHTSIZING, NODES_GO))
         self.rows.append(self._mixed(cluster))
 
@@ -87,10 +95,11 @@ class SavingsStages:
         amount = self._sum(gone).minus(self._sum(self.gone))
         saved, more = self.bill - bill, len(gone) - len(self.gone)
         self.bill, self.gone = bill, gone
-        goes = ("goes" if more == 1 else "go") if more >= 0 else ("is" if more == -1 else "are") + " needed again"
+        verb = "is" if abs(more) == 1 else "are"
+        goes = f"{verb} deleted" if more >= 0 else f"{verb} needed again"
         text = f"{rendering.count(abs(more), 'node')} {goes}: {how}"
         if not more and abs(saved) >= LEAST_SAVING:
-            text = f"cheaper or dearer nodes go than before, as many: {how}"
+            text = f"the same number of nodes is deleted, cheaper or more expensive ones: {how}"
         self.rows.append(self.row(stage, saved, amount, text))
         return removable
 
@@ -102,11 +111,11 @@ class SavingsStages:
         if nodes.unpriced.keys() & {node.metadata.name for node in templates.values()}:
             return self.skipped(CHEAPER_MIX, "a group's machine has no known price")
         if len({_kind(node, nodes) for node in templates.values()}) < 2:
-            return self.skipped(CHEAPER_MIX, "there is one kind of machine, and no other to compare")
+            return self.skipped(CHEAPER_MIX, "the cluster has only one kind of machine")
         replaceable = self.then.replaceable - nodes.unpriced.keys() - self.gone
         mix = self.mix = simulation.find_cheaper_mix(cluster, self.gone, replaceable)
         if mix.unplaced or mix.problem:
-            why = mix.problem or f"{mix.unplaced} pods would find no place on new nodes of these groups"
+            why = mix.problem or f"{mix.unplaced} pods would not fit on new nodes of these groups"
             return self.skipped(CHEAPER_MIX, why)
         bought = self._bought(mix.added)
         gone = self.gone | mix.replaced
@@ -117,7 +126,7 @@ class SavingsStages:
         self.bill, self.gone, self.added = bill, gone, mix.added
         amount = self._sum(mix.replaced).minus(quantity.total(list(map(allocatable, bought))))
         named = ", ".join(f"{number} of {group}" for group, number in sorted(mix.added.items()))
-        how = f"{named or 'none'} in place of {len(mix.replaced)} nodes, every pod that may move being moved once"
+        how = f"{named or 'none'} in place of {len(mix.replaced)} nodes; every pod that may move is moved once"
         return self.row(CHEAPER_MIX, saved, amount, how)
 
     def _bought(self, added: Mapping[str, int]) -> list[Node]:

@@ -38,7 +38,6 @@ class Source(enum.StrEnum):
     AGENTS = "agents"
     PROMETHEUS = "prometheus"
     VPA = "vpa"
-    SNAPSHOT = "metrics-server"  # a single sample, no basis for a recommendation
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The estimators of the Vertical Pod Autoscaler's recommender, equal to it to the bit. Pure.
 
 Source: kubernetes/autoscaler, vertical-pod-autoscaler/pkg/recommender: `model/container.go` (peaks of memory),
-`model/aggregations_config.go` (histograms), `logic/estimator.go` and `logic/recommender.go` (bounds).
+`model/aggregations_config.go` (histograms), `logic/estimator.go` and `logic/recommender.go` (least amounts).
 """
 
 import math
@@ -29,27 +29,6 @@ MOST_AMOUNT = 100_000_000_000_000
 _ROW = np.array([0])
 
 
-class Multiplier(NamedTuple):
-    """The multiplier of a bound: (1 + factor / confidence) ^ exponent."""
-
-    factor: float
-    exponent: float
-
-    def at(self, confidence: float) -> float:
-        """The multiplier; infinite, or 0, without any confidence."""
-        if confidence <= 0:
-            return math.inf if self.exponent > 0 else 0.0
-        return float((1.0 + self.factor / confidence) ** self.exponent)
-
-
-UPPER, LOWER = Multiplier(1.0, 1.0), Multiplier(0.001, -2.0)
-
-
-def confidence(first: float, last: float, samples: int, interval_seconds: float = DAY_SECONDS) -> float:
-    """Days of history, or the number of samples at one a minute if that is less."""
-    return min((last - first) / interval_seconds, samples / (interval_seconds / 60))
-
-
 def scale(amount: int, factor: float) -> int:
     """An amount times a factor, truncated, and at most VPA's largest amount."""
     product = amount * factor
@@ -75,49 +54,29 @@ class PeakEvent(NamedTuple):
 
 @dataclass
 class MemoryPeaks:
-    """One peak for each interval of one container; `accepted` tells whether a sample counted.
-
-    A larger peak replaces the previous one of the same interval. The need shown by a kill is a peak, too.
-    """
+    """One peak for each interval of one container. A larger peak replaces the previous one of the same interval."""
 
     interval_seconds: float = DAY_SECONDS
     events: list[PeakEvent] = field(default_factory=list)
     _ends: float | None = None
     _last: float = -math.inf
     _peak: int = 0
-    _killed: int = 0
 
     def sample(self, time: float, used: int) -> bool:
         """Records usage in bytes at that time; false if it is invalid or late."""
         if used < 0 or time < self._last:
             return False
-        self._take(time, used, killed=False)
-        return True
-
-    def oom(self, time: float, requested: int) -> bool:
-        """Records the kill of a container with that request; false if it was too long ago."""
-        if self._ends is not None and time < self._ends - self.interval_seconds:
-            return False
-        self._take(time, oom_need(max(requested, self._peak)), killed=True)
-        return True
-
-    def _take(self, time: float, used: int, *, killed: bool) -> None:
         self._last = time
         ends = time if self._ends is None else self._ends
         if time < ends:
-            before = max(self._peak, self._killed)
-            if not before or used <= before:
-                return
-            self.events.append(PeakEvent("sub", before, ends))
+            if not self._peak or used <= self._peak:
+                return True
+            self.events.append(PeakEvent("sub", self._peak, ends))
         else:
             ends += ((time - ends) // self.interval_seconds + 1) * self.interval_seconds
-            self._peak = self._killed = 0
-        self._ends = ends
+        self._ends, self._peak = ends, used
         self.events.append(PeakEvent("add", used, ends))
-        if killed:
-            self._killed = used
-        else:
-            self._peak = used
+        return True
 
 
 @dataclass

@@ -15,7 +15,7 @@ from deploy.savings.usage import ContainerKey
 from shared.api import pods as api_pods
 from shared.api.core import Quantities
 from shared.names import CPU, MEMORY
-from shared.quantity import QuantityError
+from shared.quantity import QuantityError, Resources
 
 _OOM = "OOMKilled"
 _JAVA_VARIABLES = frozenset(("JAVA_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "CATALINA_OPTS", "JVM_OPTS"))
@@ -42,8 +42,9 @@ class ScalingRule:
 
 @dataclass(frozen=True)
 class WorkloadContainer:
-    """`replicas` is the number that hold their requests now. Amounts are thousandths of a core and bytes, None where
-    nothing is set.
+    """`replicas` is the number that hold their requests now, `requested` what they request together: while a workload
+    is changed, replicas differ. The other amounts are those of the newest replica: thousandths of a core and bytes,
+    None where nothing is set.
 
     `killed` are the memory limits or requests (bytes) under which the kernel killed it, `is_java`: it holds what its
     heap was given. `containers` run in each pod.
@@ -56,6 +57,7 @@ class WorkloadContainer:
     memory_request: int | None
     cpu_limit: int | None
     memory_limit: int | None
+    requested: Resources
     containers: int = 1
     killed: tuple[int, ...] = ()
     is_java: bool = False
@@ -131,11 +133,26 @@ def _containers(
             cpu,
             memory,
             *limits,
+            requested=_requested(each.name, active),
             containers=running,
             killed=(under,) * kills[each.name],
             is_java=_is_java(each),
             scaling=rule,
         )
+
+
+def _requested(name: str, pods: Iterable[SeenPod]) -> Resources:
+    """What all containers of that name request; equal pods of a dump share them. Raises QuantityError."""
+    of_name = [
+        each for pod in pods for each in (*pod.spec.containers, *(pod.spec.init_containers or ())) if each.name == name
+    ]
+    counts, distinct = Counter(map(id, of_name)), {id(each): each for each in of_name}
+    cpu = memory = 0
+    for key, each in distinct.items():
+        requests, limits = (_settings(amounts) for amounts in (each.resources.requests, each.resources.limits))
+        one = [(limit if request is None else request) or 0 for request, limit in zip(requests, limits, strict=True)]
+        cpu, memory = cpu + one[0] * counts[key], memory + one[1] * counts[key]
+    return Resources(cpu, memory)
 
 
 def _killed(members: Iterable[SeenPod]) -> Iterator[str]:

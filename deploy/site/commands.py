@@ -1,12 +1,21 @@
-"""Renders the text of `headroom --help` for each command as Markdown."""
+"""Renders the text of `headroom --help` for each command as Markdown.
 
+`python -m deploy.site.commands` writes that of `headroom` itself into the page about the command line.
+"""
+
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import typer.main
 
+from deploy import examples
 from deploy.cli import app
+from deploy.site import source
 
+PAGE = source.ROOT / "docs" / "how-to" / "command-line.md"
+WIDTH = 80
+_BLOCK = re.compile(r"(?<=\n```\n\$ headroom --help\n).*?(?=\n```\n)", re.DOTALL)
 _ELSEWHERE = {"agent": "agent.md", "manager": "manager.md", "plan": "manager.md"}
 
 
@@ -29,6 +38,8 @@ def _sections(command: Any, path: str) -> Iterator[str]:
     rows = [_row(each) for each in command.params if each.name != "help"]
     if rows:
         yield "\n".join(("| option | meaning |", "| --- | --- |", *rows))
+    if command.epilog:
+        yield f"```\n{command.epilog.partition(examples.UNWRAPPED)[2]}\n```"
 
 
 def _row(parameter: Any) -> str:
@@ -36,3 +47,17 @@ def _row(parameter: Any) -> str:
     names = parameter.opts if is_option else [(parameter.name or "").upper()]
     about = " ".join((getattr(parameter, "help", "") or "").split()).replace("|", "\\|").replace("<", "&lt;")
     return f"| {', '.join(f'`{each}`' for each in names)} | {about} |"
+
+
+def page_with_help(page: str) -> str:
+    """The page about the command line, with the present text of `headroom --help`."""
+    command = typer.main.get_command(app)
+    with command.make_context(
+        "headroom", [], resilient_parsing=True, terminal_width=WIDTH, max_content_width=WIDTH
+    ) as of:
+        text = command.get_help(of)
+    return _BLOCK.sub(lambda _: text, page)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page_with_help(PAGE.read_text()))

@@ -6,21 +6,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
-import yaml
 from prometheus_client import CollectorRegistry
 
 from agent.enforcer.settings import EnforcerSettings
 from agent.http import api
 from agent.settings import AgentSettings
 from deploy.plan import PlanSettings
-from deploy.site import commands, metrics, source
+from deploy.site import commands, metrics, python_api, source
 from manager import http
 from manager.autoscaler import router
 from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from manager.nodeside import workloads
 from manager.nodeside.scheduling import explained, extender
 from manager.settings import ManagerSettings
-from shared import durations, settings
+from shared import durations, settings, yaml_file
 from shared.api.colocation import BOUNDS, WIRE_NAMES, ColocationStrategy
 from shared.api.thresholds import ThresholdStrategy
 
@@ -79,6 +78,7 @@ def pages() -> dict[str, str]:
         "reference/crds.md": _page("Custom resources", *_crds()),
         "reference/http.md": _page("HTTP paths", *_paths()),
         "reference/commands.md": _page("Commands", *commands.sections()),
+        "reference/python-api.md": _page("Python API for plug-ins", *python_api.sections()),
     }
 
 
@@ -100,7 +100,7 @@ def _code(text: str) -> str:
 
 
 def _settings(kind: type[msgspec.Struct], without: type[msgspec.Struct] | None = None) -> str:
-    left_out = set(without.__struct_fields__) if without else set()
+    left_out = {field.name for field in settings.fields(without)} if without else set()
     keys = dict(zip((field.name for field in settings.fields(kind)), settings.shown(kind()), strict=True))
     schema = settings.schemas(kind)
     rows = []
@@ -133,24 +133,17 @@ def _struct(kind: type[msgspec.Struct], bounds: Mapping[str, Any]) -> str:
 
 
 def _metrics() -> Iterator[str]:
-    yield (
-        "`{...}` stands for what only the running program knows. Counters end with `_total`. Names of other products "
-        "are served on request: `--koordinator-metrics` of the agent, `--cluster-autoscaler-metrics` and "
-        "`--escalator-metrics` of the manager."
-    )
+    yield "Counters end with `_total`."
     found = list(metrics.families())
     for title, prefixes in (
         ("Agent", ("headroom_agent_",)),
         ("Manager", ("headroom_manager_",)),
         ("Autoscaler", ("headroom_autoscaler_",)),
         ("Both", ("headroom_",)),
-        ("Cluster Autoscaler's names", ("cluster_autoscaler_",)),
-        ("Escalator's names", ("escalator_",)),
-        ("Koordinator's names", ("koordlet_",)),
     ):
         mine = [each for each in found if each.name.startswith(prefixes)]
         found = [each for each in found if each not in mine]
-        rows = [(_code(each.name), each.type, _code(", ".join(each.labels)), each.about) for each in mine]
+        rows = [(_code(each.exposed_name), each.type, _code(", ".join(each.labels)), each.about) for each in mine]
         yield f"## {title}"
         yield _table(("name", "type", "labels", "meaning"), rows)
 
@@ -221,7 +214,7 @@ def _words(name: str) -> str:
 
 def _crds() -> Iterator[str]:
     for file in sorted(_CRDS.glob("*.yaml")):
-        crd = yaml.safe_load(file.read_text(encoding="utf-8"))
+        crd = yaml_file.parse(file.read_text(encoding="utf-8"))
         for version in crd["spec"]["versions"]:
             yield f"## {crd['spec']['names']['kind']} `{crd['spec']['group']}/{version['name']}`"
             rows = list(_fields("", version["schema"]["openAPIV3Schema"]))
@@ -259,8 +252,7 @@ def _paths() -> Iterator[str]:
         registry=nothing,
         status=nothing,
         fleet=nothing,
-        unhealthy=nothing,
-        overdue=nothing,
+        loops=nothing,
         version="0",
         now=nothing,
     )

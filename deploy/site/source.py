@@ -96,21 +96,19 @@ def constant(module: Module, expression: ast.expr) -> str | None:
     return None
 
 
-def text(module: Module, expression: ast.expr, known: Mapping[str, str] | None = None) -> str:
-    """`expression` as text, with `{...}` for what only the running program knows and `known` for some names."""
-    if isinstance(expression, ast.Name) and known and expression.id in known:
-        return known[expression.id]
+def text(module: Module, expression: ast.expr) -> str:
+    """`expression` as text, with `{...}` for what only the running program knows."""
     plain = constant(module, expression)
     if plain is not None:
         return plain
     if isinstance(expression, ast.JoinedStr):
-        return "".join(text(module, part, known) for part in expression.values)
+        return "".join(text(module, part) for part in expression.values)
     if isinstance(expression, ast.FormattedValue):
-        return text(module, expression.value, known)
+        return text(module, expression.value)
     if isinstance(expression, ast.BinOp) and isinstance(expression.op, ast.Add):
-        return text(module, expression.left, known) + text(module, expression.right, known)
+        return text(module, expression.left) + text(module, expression.right)
     if isinstance(expression, ast.IfExp):
-        return " or ".join(text(module, each, known) for each in (expression.body, expression.orelse))
+        return " or ".join(text(module, each) for each in (expression.body, expression.orelse))
     return f"{{{short(expression)}}}"
 
 

@@ -60,9 +60,10 @@ def printed_table(answer: Nodes, silent_seconds: float, warnings: Sequence[str],
 
 def _live(api: ManagerApi, sorting: Sorting, containing: str) -> None:
     try:
+        from deploy.top import keys
         from deploy.top.screen import Frame, TopApp  # the terminal library takes a while to load
     except ImportError as error:
-        problem = "the live table needs textual: pip install 'headroom[top]'; `-o wide` prints the table without"
+        problem = "the live table needs textual: pip install 'headroom-k8s[top]'; `-o wide` prints the table without"
         raise HeadroomError(problem) from error
 
     following = Following(lambda: api.read(PATH, Nodes))
@@ -72,4 +73,4 @@ def _live(api: ManagerApi, sorting: Sorting, containing: str) -> None:
         warnings = [problem] if problem else freshness.late_loops(api)
         return Frame(answer, silent_seconds, warnings, progress=progress.starting(answer))
 
-    TopApp(look, sorting=sorting, containing=containing).run()
+    TopApp(look, keys.of_manager(api), sorting=sorting, containing=containing).run()

@@ -40,4 +40,4 @@ def late_loops(manager: ManagerApi) -> list[str]:
         overdue = msgspec.json.decode(manager.get("/healthz").content, type=_Health).overdue_loops
     except (HeadroomError, msgspec.MsgspecError):
         return []
-    return [f"the {loop}'s round has been going on for {seconds:.0f} s" for loop, seconds in overdue.items()]
+    return [f"{loop}: the current iteration has run for {seconds:.0f} s" for loop, seconds in overdue.items()]

@@ -1,9 +1,9 @@
 """One line for each node, 80 columns wide unless there is room for more. Pure."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from manager.nodeside.answers import Amount, NodeRow, Nodes
+from manager.nodeside.answers import Amount, Bounds, NodeRow, Nodes
 from manager.nodeside.noderesource import explain
 from shared.names import Tier
 
@@ -41,7 +41,22 @@ def columns(answer: Nodes, width: int, silent_seconds: float = 0.0, *, cut: bool
     longest = max((len(row.name) for row in answer.nodes), default=0)
     room = min(MOST_NAME, width - sum(column.width + 1 for column in others))
     name = max(LEAST_NAME, min(longest, room) if cut else longest)
-    return [TableColumn("NODE", name, lambda row: shortened(row.name, name), right=False), *others]
+    *numbers, reason = others
+    if cut:
+        left = width - (name + 1) - sum(column.width + 1 for column in numbers) - 1
+        reason = replace(reason, text=_fullest(max(left, reason.width), *((why_in_full, why_in_short) if wide else ())))
+    return [TableColumn("NODE", name, lambda row: shortened(row.name, name), right=False), *numbers, reason]
+
+
+def _fullest(width: int, *fuller: Callable[[NodeRow], str]) -> Callable[[NodeRow], str]:
+    """The first of these texts that fits, else the word; an ellipsis ends a word that does not."""
+
+    def fitting(row: NodeRow) -> str:
+        word = why(row)
+        cut = word if len(word) <= width else f"{word[: width - 1]}…"
+        return next((text for each in fuller if len(text := each(row)) <= width), cut)
+
+    return fitting
 
 
 def _resource(unit: str, shown: Callable[[Amount | None], str], wide: bool) -> list[TableColumn]:
@@ -81,11 +96,18 @@ def why(row: NodeRow) -> str:
         return explain.UNDECIDED
     if _waits_for_report(row):
         return NO_REPORT
-    is_learning = row.history_percent is not None and row.history_percent < 100
-    if is_learning and row.bound.cpu not in _WITHHELD and not (row.wanted and row.wanted.cpu_milli):
+    if _is_learning(row, row.bound):
         return f"learning {row.history_percent}%"
     words = (_WORDS.get(bound, bound.replace("_", " ")) for bound in (row.bound.cpu, row.bound.memory))
     return "/".join(dict.fromkeys(words)) + _direction(row)
+
+
+def why_in_short(row: NodeRow) -> str:
+    """The same in a phrase."""
+    if row.bound is None or _waits_for_report(row) or _is_learning(row, row.bound):
+        return why(row)
+    cpu, memory = (_PHRASES.get(bound, bound.replace("_", " ")) for bound in (row.bound.cpu, row.bound.memory))
+    return (cpu if cpu == memory else f"CPU: {cpu}; memory: {memory}") + _direction(row)
 
 
 def why_in_full(row: NodeRow) -> str:
@@ -95,6 +117,12 @@ def why_in_full(row: NodeRow) -> str:
     if row.bound is not None and row.bound.cpu == explain.DISABLED:
         return "colocation is off"
     return row.reason.removeprefix(f"{explain.DEGRADED_REASONS[Tier.MID]}: ")
+
+
+def _is_learning(row: NodeRow, bound: Bounds) -> bool:
+    """Whether the node offers nothing yet because its history is short."""
+    is_young = row.history_percent is not None and row.history_percent < 100
+    return is_young and bound.cpu not in _WITHHELD and not (row.wanted and row.wanted.cpu_milli)
 
 
 def _waits_for_report(row: NodeRow) -> bool:
@@ -107,6 +135,14 @@ _WORDS = {
     "reclaimable - buffer": "peak",
     "reclaimable_limit": "requests",
     explain.DISABLED: "off",
+}
+_PHRASES = {
+    **_WORDS,
+    "reclaimable": "requested less peak",
+    "reclaimable - buffer": "requested less peak and buffer",
+    "cap": "cap of the policy",
+    explain.HELD: "requested by Mid pods",
+    explain.PROD_SLOWED: "Prod waits too long",
 }
 
 

@@ -15,12 +15,25 @@ from textual.widgets.data_table import RowKey
 
 from deploy.top import detail, lines
 from deploy.top.history import ShownHistory
+from deploy.top.keys import NodeKeys
 from deploy.top.nodes import Sorting, chosen, total
 from manager.nodeside.answers import NodeRow, Nodes
+from shared.errors import HeadroomError
 
 REFRESH_SECONDS = 1.0
 NOTICE_LINES = 5
 SCROLLBAR = 2
+_KEYS = (
+    ("Up, Down", "choose a node"),
+    ("Enter", "the chosen node; Esc goes back"),
+    ("e", "every term of what the chosen node offers"),
+    ("o", "the chosen node on the manager's page"),
+    ("s", "sort by the next column"),
+    ("/", "only nodes with a text in their name or reason"),
+    ("Esc", "all nodes again"),
+    ("?", "these keys"),
+    ("q, Ctrl-C", "quit"),
+)
 
 
 @dataclass(frozen=True)
@@ -44,32 +57,40 @@ class TopApp(App[None]):
     TITLE = "Headroom"
     ENABLE_COMMAND_PALETTE = False
     CSS = f"""
-    #summary {{ height: auto; max-height: 5; padding: 0 1; }}
+    #summary {{ height: auto; max-height: 8; padding: 0 1; }}
     #warnings {{ height: auto; max-height: 3; padding: 0 1; color: $text-error; }}
     #nodes {{ height: 1fr; }}
     #notices {{ height: {NOTICE_LINES}; display: none; }}
     #filter {{ display: none; }}
-    NodeDetail {{ align: center middle; }}
-    NodeDetail > VerticalScroll {{ width: 90%; height: 90%; padding: 0 1; background: $surface; }}
-    NodeDetail > VerticalScroll {{ border: round $primary; }}
+    NodeDetail, NodeTerms, Keys {{ align: center middle; }}
+    ModalScreen > VerticalScroll {{ padding: 0 1; background: $surface; width: 90%; border: round $primary; }}
+    NodeDetail > VerticalScroll, NodeTerms > VerticalScroll {{ height: 90%; }}
+    Keys > VerticalScroll {{ height: auto; max-width: 60; }}
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q,ctrl+c", "quit", "Quit", key_display="q"),
+        Binding("e", "explain", "Explain"),
+        Binding("o", "page", "Page"),
         Binding("s", "sort", "Sort"),
         Binding("slash", "filter", "Filter", key_display="/"),
         Binding("escape", "all", "All nodes", show=False),
+        Binding("question_mark", "keys", "Keys", key_display="?"),
     ]
 
     def __init__(
         self,
         look: Callable[[], Frame],
+        node: NodeKeys,
         *,
         this_node: str = "",
         sorting: Sorting = Sorting.NAME,
         containing: str = "",
+        places: Sequence[str] = (),
     ) -> None:
         super().__init__()
+        self._places = places
         self._look = look
+        self._node = node
         self._this_node = this_node
         self._sorting = sorting
         self._containing = containing
@@ -78,7 +99,7 @@ class TopApp(App[None]):
         self.history = ShownHistory()
 
     def compose(self) -> ComposeResult:
-        yield Static("waiting for the manager", id="summary", markup=False)
+        yield Static("\n".join(["waiting for the manager", *self._places]), id="summary", markup=False)
         yield Static("", id="warnings", markup=False)
         yield DataTable[str](id="nodes", cursor_type="row", zebra_stripes=True, cell_padding=0)
         yield RichLog(id="notices", wrap=True, markup=False, max_lines=200)
@@ -118,7 +139,7 @@ class TopApp(App[None]):
         answer = self._shown.answer
         if answer is None:
             if self._shown.progress:
-                self.query_one("#summary", Static).update(self._shown.progress)
+                self.query_one("#summary", Static).update("\n".join([self._shown.progress, *self._places]))
             return
         rows = chosen(answer.nodes, self._sorting, self._this_node, self._containing)
         self.query_one("#summary", Static).update(self._summary(answer, len(rows)))
@@ -142,7 +163,7 @@ class TopApp(App[None]):
             for unit, values in (("cores", cores), ("GiB", gib))
         ]
         progress = [self._shown.progress] if self._shown.progress else []
-        return "\n".join([f"{answer.cluster}  {which}, by {self._sorting}", *amounts, *progress])
+        return "\n".join([f"{answer.cluster}  {which}, by {self._sorting}", *self._places, *amounts, *progress])
 
     def _fill(self, shown: Sequence[lines.TableColumn], rows: Sequence[NodeRow]) -> None:
         """Changes only the cells that differ; other rows, or another order, are rewritten around the cursor."""
@@ -181,6 +202,24 @@ class TopApp(App[None]):
         field.display = True
         field.focus()
 
+    def action_explain(self) -> None:
+        if name := self._selected():
+            self.push_screen(NodeTerms(name, self._node.explain))
+
+    def action_page(self) -> None:
+        if name := self._selected():
+            self._show_page(name)
+
+    @work(thread=True, exclusive=True, group="page")
+    def _show_page(self, name: str) -> None:
+        try:
+            self.call_from_thread(self.notify, self._node.page(name), markup=False)
+        except HeadroomError as error:
+            self.call_from_thread(self.notify, str(error), severity="error", markup=False)
+
+    def action_keys(self) -> None:
+        self.push_screen(Keys())
+
     def action_all(self) -> None:
         self.query_one(Input).value = ""
         self._leave_filter()
@@ -203,6 +242,19 @@ class TopApp(App[None]):
         """The row last shown for the node."""
         nodes = self._shown.answer.nodes if self._shown.answer else []
         return next((row for row in nodes if row.name == name), None)
+
+
+class Keys(ModalScreen[None]):
+    """What each key does."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,enter,question_mark", "dismiss", "Back", key_display="Esc")
+    ]
+
+    def compose(self) -> ComposeResult:
+        lines = [f"{key:<12} {what}" for key, what in _KEYS]
+        with VerticalScroll():
+            yield Static("\n".join(lines), markup=False)
 
 
 class NodeDetail(ModalScreen[None]):
@@ -228,8 +280,38 @@ class NodeDetail(ModalScreen[None]):
         row = app.row(self._node)
         width = self.query_one(VerticalScroll).size.width
         self.query_one(Static).update(
-            detail.text(row, app.history.of(self._node), width) if row else f"{self._node} has gone"
+            detail.text(row, app.history.of(self._node), width) if row else f"{self._node} was deleted"
         )
+
+
+class NodeTerms(ModalScreen[None]):
+    """Every term of what one node offers, as of when it was opened."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter,e", "dismiss", "Back", key_display="Esc")]
+
+    def __init__(self, node: str, explain: Callable[[str], str]) -> None:
+        super().__init__()
+        self._node = node
+        self._explain = explain
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll():
+            yield Static("asking the manager", markup=False)
+
+    def on_mount(self) -> None:
+        self._ask()
+
+    @work(thread=True)
+    def _ask(self) -> None:
+        try:
+            text = self._explain(self._node)
+        except HeadroomError as error:
+            text = str(error)
+        self.app.call_from_thread(self._say, text)
+
+    def _say(self, text: str) -> None:
+        if self.is_attached:  # else it was closed during the request
+            self.query_one(Static).update(text)
 
 
 def _aligned(column: lines.TableColumn, text: str) -> str:

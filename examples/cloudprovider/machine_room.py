@@ -16,12 +16,21 @@ from pathlib import Path
 
 import msgspec
 
-from manager.autoscaler.cloudprovider.contract import Group, Instance, NodeRef, Provider
-from manager.autoscaler.cloudprovider.errors import Refused
-from manager.autoscaler.cloudprovider.plugin import ProviderGroupOptions, ProviderPlugin, ProviderRequest
-from shared import yaml_file
-from shared.api.core import Node, NodeStatus, Quantities
-from shared.api.meta import ObjectMeta
+from headroom_api.cloudproviders import (
+    Group,
+    Instance,
+    Node,
+    NodeRef,
+    NodeStatus,
+    ObjectMeta,
+    Provider,
+    ProviderGroupOptions,
+    ProviderPlugin,
+    ProviderRequest,
+    Quantities,
+    Refused,
+    load_yaml,
+)
 
 NAME = "machine-room"
 SCHEME = f"{NAME}://"
@@ -53,7 +62,7 @@ class MachineRoom(Provider):
 
     def __init__(self, request: ProviderRequest) -> None:
         """Raises InvalidInput for a file that means nothing."""
-        config = yaml_file.load(request.file, Config)
+        config = load_yaml(request.file, Config)
         self._rows = {row.name: row for row in config.rows}
         self._power = Path(config.power)
         self._options = request.groups.own_options
@@ -104,7 +113,7 @@ class MachineRoom(Provider):
 
     def _switch(self, group: str, machines: Sequence[str]) -> None:
         if not self._may_write:
-            raise Refused(NAME, group, "it is only read from")
+            raise Refused(NAME, group, "it is only read")
         self._power.mkdir(parents=True, exist_ok=True)
         (self._power / group).write_text("\n".join(machines))
 

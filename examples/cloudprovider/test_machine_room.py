@@ -6,15 +6,20 @@ from pathlib import Path
 import pytest
 from machine_room import PLUGIN, RowOptions
 
-from manager.autoscaler.cloudprovider.contract import NodeRef, Provider
-from manager.autoscaler.cloudprovider.errors import Refused, Unsupported
-from manager.autoscaler.cloudprovider.guard import Guard
-from manager.autoscaler.cloudprovider.ownership import Ownership
-from manager.autoscaler.cloudprovider.plugin import ManagedGroups, ProviderRequest
-from shared.clock import ManualClock
-from shared.kube.client import Client
-from shared.kube.config import Connection
-from shared.telemetry import Loops
+from headroom_api.cloudproviders import (
+    Client,
+    Connection,
+    Guard,
+    Loops,
+    ManagedGroups,
+    ManualClock,
+    NodeRef,
+    Ownership,
+    Provider,
+    ProviderRequest,
+    Refused,
+    Unsupported,
+)
 
 ROW = {"name": "row-a", "capacity": {"cpu": "16", "memory": "64Gi"}, "machines": ["a1", "a2", "a3"]}
 NOBODY = Client(Connection("http://127.0.0.1:1"), "test")

@@ -2,9 +2,7 @@
 
 from collections.abc import Sequence
 
-from manager.autoscaler.expander.contract import Expander, ExpanderContext
-from manager.autoscaler.expander.option import Option
-from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
+from headroom_api.expanders import AutoscalerSettings, Expander, ExpanderContext, Option
 
 SPOT_LABELS = {
     "karpenter.sh/capacity-type": "spot",

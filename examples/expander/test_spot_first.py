@@ -2,10 +2,7 @@
 
 from spot_first import SpotFirst
 
-from manager.autoscaler.expander.contract import ExpanderContext
-from manager.autoscaler.expander.option import Option
-from manager.autoscaler.pricing.model import Machine
-from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
+from headroom_api.expanders import AutoscalerSettings, ExpanderContext, Machine, Option
 
 SPOT = Option("spot", 2, Machine({"cpu": 4000}, {"karpenter.sh/capacity-type": "spot"}), ())
 ON_DEMAND = Option("on-demand", 2, Machine({"cpu": 4000}, {"karpenter.sh/capacity-type": "on-demand"}), ())

@@ -1,7 +1,6 @@
 """Expects a peak no higher than the largest usage of the last seven days, and a margin."""
 
-from agent.predict_server.histories import Candidates
-from agent.predict_server.models import Parameters, Predictor, Situation
+from headroom_api.predictors import Candidates, Parameters, Predictor, Situation
 
 DAYS = 7
 DEFAULT_MARGIN_PERCENT = 10.0

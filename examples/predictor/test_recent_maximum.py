@@ -3,10 +3,7 @@
 import numpy as np
 from recent_maximum import RecentMaximum
 
-from agent.metric_cache import series
-from agent.predict_server.histories import Histories
-from agent.predict_server.models import Parameters, Situation
-from agent.predict_server.table import ModelTable
+from headroom_api.predictors import PROD_PEAK, SYSTEM, Histories, ModelTable, Parameters, Situation
 
 GIB = 2.0**30
 NOW = 1_700_000_000.0
@@ -15,14 +12,14 @@ NOW = 1_700_000_000.0
 def node_with_one_pod(usages: list[list[float]]) -> Situation:
     """A node whose only pod has used so much, (cpu cores, memory bytes) hour by hour."""
     table = ModelTable(cpu_half_life_seconds=43200, memory_half_life_seconds=86400)
-    keys = ["pod", series.PROD_PEAK, series.SYSTEM]
+    keys = ["pod", PROD_PEAK, SYSTEM]
     for hour, usage in enumerate(usages):
         table.train(keys, np.array([usage, usage, [0.0, 0.0]]), NOW + 3600 * hour)
     return Situation(
         time=table.time,
-        whole=Histories(table, [series.PROD_PEAK]),
+        whole=Histories(table, [PROD_PEAK]),
         classes=Histories(table, []),
-        system=Histories(table, [series.SYSTEM]),
+        system=Histories(table, [SYSTEM]),
         pods=Histories(table, ["pod"]),
         pod_nodes=np.zeros(1, np.intp),
         requests=np.array([[8.0, 16 * GIB]]),

@@ -1,28 +1,37 @@
-"""Checks the settings together, once at the start, and makes of them what decisions read."""
+"""Checks the settings together, once at the start, and makes what decisions read from them: `load` is the only way."""
 
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from manager.autoscaler import node_groups, removal_rules, scale_up_options
+from manager.autoscaler import node_groups
 from manager.autoscaler.cloudprovider import ownership, plugin
 from manager.autoscaler.cloudprovider.ownership import Ownership, SizeBounds
-from manager.autoscaler.cluster_state.state import BackoffTimes, HealthLimits
-from manager.autoscaler.decision_settings import FLAGS, DecisionSettings, StartTimes
+from manager.autoscaler.cloudprovider.plugin import ProviderPlugin
+from manager.autoscaler.decision_settings import AUTO, FLAGS, GCE, NONE, PROVIDER, DecisionSettings, of_same_names
+from manager.autoscaler.disruption import rules
+from manager.autoscaler.disruption.disruption_limits import DisruptionLimits, parse_limits
+from manager.autoscaler.disruption.rules import ConsolidationRules, DisruptionRules
+from manager.autoscaler.estimator import limits
+from manager.autoscaler.estimator.limits import ResourceBounds
 from manager.autoscaler.expander import chain, ranking
 from manager.autoscaler.expander.chain import ExpanderPlugins
 from manager.autoscaler.node_groups import NodeGroup
-from manager.autoscaler.scale_up.candidate_labels import GpuRules, Popularity, TolerationMode
+from manager.autoscaler.pricing import price_sources
+from manager.autoscaler.pricing.model import GIB, PricingModel
+from manager.autoscaler.scale_down.removal_status import GroupRules, ScaleDownRules
+from manager.autoscaler.scale_up.candidate_labels import Popularity, TolerationMode
 from manager.autoscaler.scale_up.candidates import AutoprovisioningRules
-from manager.autoscaler.scale_up.options import ScaleUpSettings
-from manager.autoscaler.scale_up.pending_pods import PendingRules
+from manager.autoscaler.scale_up.options import EstimateRules, ScaleUpSettings, TimeLimits
 from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
+from manager.autoscaler.settings.estimates import BackoffTimes
 from manager.autoscaler.settings.modes import Mode
-from manager.autoscaler.snapshot.templates import TaintRules
 from manager.autoscaler.utilization import rules as utilization
 from shared.errors import InvalidInput
 
 logger = logging.getLogger(__name__)
+
+CONSOLIDATION_OFF = "off"
 
 
 def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None) -> DecisionSettings:
@@ -36,30 +45,28 @@ def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None)
         logger.warning(
             "no group is listed, and none may be created: see --nodes, --node-groups and --node-autoprovisioning"
         )
-    if settings.node_autoprovisioning and provider is not None and not provider.creates_groups:
-        needs = f": it needs {provider.creation_needs}" if provider.creation_needs else ""
-        problem = f"no group can be created in {chosen}{needs}"
-        raise InvalidInput(source=FLAGS, field="node-autoprovisioning", value=True, problem=problem)
+    if settings.node_autoprovisioning and provider is not None:
+        _check_creates_groups(provider, chosen)
     preset = ranking.PRESETS[settings.expander_preset]
     expanders = chain.parse(settings.expander, source=chain.SOURCE)
     loaded = ExpanderPlugins(settings)
     for name in expanders:
         if name != chain.RANDOM:
             loaded.get(name)
-    disruption = removal_rules.read_disruption(settings, groups)
-    taints = TaintRules(frozenset(settings.startup_taint), frozenset(settings.status_taint))
-    return DecisionSettings(
-        provider=settings.cloud_provider,
-        scale_up=ScaleUpSettings(
+    disruption = _read_disruption(settings, groups)
+    return of_same_names(
+        DecisionSettings,
+        settings,
+        marks_own_nodes=provider is not None and provider.marks_own_nodes,
+        scale_up=of_same_names(
+            ScaleUpSettings,
+            settings,
             ownership=Ownership(listed, settings.autoprovisioning_prefix, opted_in),
             preset=preset,
             expanders=expanders,
             plugins=loaded,
-            bounds=scale_up_options.read_bounds(settings),
-            max_nodes_total=settings.max_nodes_total,
-            estimates=scale_up_options.read_estimates(settings, clock),
-            enforces_min_size=settings.enforce_node_group_min_size,
-            uses_mix=settings.least_cost_mix,
+            bounds=_read_bounds(settings),
+            estimates=_read_estimates(settings, clock),
         ),
         mode=Mode(settings.autoscaling_mode),
         group_modes={
@@ -72,51 +79,32 @@ def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None)
             enabled=settings.node_autoprovisioning,
             prefix=settings.autoprovisioning_prefix,
             machine_types=frozenset(settings.machine_types),
-            most_groups=settings.max_node_groups,
             most_autoprovisioned=settings.max_autoprovisioned_node_group_count,
             popularity=Popularity.CPU if preset is ranking.CLUSTER_AUTOSCALER else Popularity.PODS,
             tolerations=TolerationMode(settings.autoprovisioning_tolerations),
-            gpus=GpuRules(default_type=settings.autoprovisioning_gpu_type),
-            taints=taints,
+            taints=settings.taints,
         ),
-        pending=PendingRules(
-            expendable_below=settings.expendable_pods_priority_cutoff,
-            delay_seconds=settings.new_pod_scale_up_delay_seconds,
-            schedulers=frozenset(settings.allowed_scheduler_names),
-            bypassed=frozenset(settings.bypassed_scheduler_names),
-            consumers_wait=settings.enable_provisioning_requests,
-        ),
-        taints=taints,
-        forces_daemons=settings.force_ds,
-        template_seconds=settings.node_info_cache_expire_time_seconds,
-        start=StartTimes(settings.max_node_provision_time_seconds, settings.max_node_startup_time_seconds),
-        health=HealthLimits(settings.ok_total_unready_count, settings.max_total_unready_percentage),
-        backoff=_backoff(settings),
-        deletes_below_min=settings.force_delete_unregistered_nodes,
-        scales_down=settings.scale_down_enabled,
-        scale_down=removal_rules.read_scale_down(settings),
-        minds_peaks=settings.scale_down_peaks,
-        actuation=removal_rules.read_actuation(settings),
-        scales_from_zero=settings.scale_up_from_zero,
-        minds_capacity_quotas=settings.capacity_quotas_enabled,
-        minds_capacity_buffers=settings.capacity_buffer_pod_injection_enabled,
-        buffers_on_mid=settings.capacity_buffer_on_mid,
-        minds_provisioning_requests=settings.enable_provisioning_requests,
-        cluster_name=settings.cluster_name,
+        backoff=_checked(settings.backoff),
+        scale_down=_read_scale_down(settings),
         salvo_seconds=settings.salvo_scale_up_time_budget_seconds if settings.salvo_scale_up else None,
-        parallel=settings.parallel_scale_up,
-        prices=scale_up_options.read_prices(settings, expanders, provider),
-        simulation_seconds=settings.scale_down_simulation_timeout_seconds,
-        consolidation=removal_rules.read_consolidation(settings, disruption.limits),
+        prices=_read_prices(settings, expanders, provider),
+        consolidation=_read_consolidation(settings, disruption.limits),
         disruption=disruption,
         clock=clock,
     )
 
 
+def _check_creates_groups(provider: ProviderPlugin, name: str) -> None:
+    if not provider.creates_groups:
+        needs = f": it needs {provider.creation_needs}" if provider.creation_needs else ""
+        problem = f"no group can be created in {name}{needs}"
+        raise InvalidInput(source=FLAGS, field="node-autoprovisioning", value=True, problem=problem)
+
+
 def _groups(settings: AutoscalerSettings) -> tuple[NodeGroup, ...]:
     if not settings.node_groups:
         return ()
-    return node_groups.load(Path(settings.node_groups), provider=settings.cloud_provider)
+    return node_groups.load(Path(settings.node_groups))
 
 
 def _scanned(settings: AutoscalerSettings, groups: Sequence[NodeGroup]) -> tuple[utilization.ScanRules, ...]:
@@ -143,12 +131,112 @@ def _listed(settings: AutoscalerSettings, groups: Sequence[NodeGroup]) -> dict[s
     return listed
 
 
-def _backoff(settings: AutoscalerSettings) -> BackoffTimes:
-    first, most = (
-        settings.initial_node_group_backoff_duration_seconds,
-        settings.max_node_group_backoff_duration_seconds,
-    )
+def _checked(times: BackoffTimes) -> BackoffTimes:
+    first, most = times.initial_node_group_backoff_duration_seconds, times.max_node_group_backoff_duration_seconds
     if first > most:
         field_name = "initial-node-group-backoff-duration"
         raise InvalidInput(source=FLAGS, field=field_name, value=first, problem=f"above the longest, {most:g} s")
-    return BackoffTimes(first, most, settings.node_group_backoff_reset_timeout_seconds)
+    return times
+
+
+def _read_bounds(settings: AutoscalerSettings) -> dict[str, ResourceBounds]:
+    cpu = _range("min-cpu", settings.min_cpu, settings.max_cpu)
+    memory = _range("min-memory", settings.min_memory, settings.max_memory)
+    in_bytes = ResourceBounds(*(None if each is None else each * GIB for each in (memory.low, memory.high)))
+    bounds = {limits.CPU: cpu, limits.MEMORY: in_bytes}
+    for text in settings.gpu_total:
+        kind, found = limits.parse_gpu_total(text)
+        if kind in bounds:
+            raise InvalidInput(source=FLAGS, field="gpu-total", value=text, problem="one type twice")
+        bounds[kind] = found
+    return {resource: each for resource, each in bounds.items() if each != ResourceBounds()}
+
+
+def _range(field: str, low: int | None, high: int | None) -> ResourceBounds:
+    """The bounds of one resource; a minimum of 0 means none."""
+    if low is not None and high is not None and low > high:
+        raise InvalidInput(source=FLAGS, field=field, value=low, problem=f"above the maximum of {high}")
+    return ResourceBounds(low or None, high)
+
+
+def _read_estimates(settings: AutoscalerSettings, clock: Callable[[], float] | None) -> EstimateRules:
+    time = None
+    if clock is not None:
+        time = TimeLimits(
+            clock, settings.max_binpacking_time_seconds, settings.max_nodegroup_binpacking_duration_seconds
+        )
+    return of_same_names(EstimateRules, settings, time=time)
+
+
+def _read_prices(
+    settings: AutoscalerSettings, expanders: Sequence[str], provider: ProviderPlugin | None
+) -> str | PricingModel:
+    """Checks that prices are configured: an option without a price is never chosen, so without prices nothing would
+    grow.
+    """
+    chosen = settings.prices
+    if chain.PRICE in expanders:
+        problem = ""
+        if chosen == NONE:
+            problem = f"the expander {chain.PRICE} needs prices: give some, or another --expander"
+        elif chosen == PROVIDER and provider is not None and not provider.has_prices:
+            problem = f"{settings.cloud_provider} has no prices of its own, and the expander {chain.PRICE} needs some"
+        if problem:
+            raise InvalidInput(source=FLAGS, field="prices", value=chosen, problem=problem)
+    return chosen if chosen in (AUTO, PROVIDER, GCE, NONE) else price_sources.load(Path(chosen))
+
+
+def _read_scale_down(settings: AutoscalerSettings) -> ScaleDownRules:
+    # Nodes that can go without a new node are left to scale-down, which saves the most, regardless of utilization.
+    threshold = 1.0 if settings.consolidation == "price" else 0.5
+    group = of_same_names(
+        GroupRules,
+        settings,
+        scale_down_utilization_threshold=_either(settings.scale_down_utilization_threshold, threshold),
+        scale_down_gpu_utilization_threshold=_either(settings.scale_down_gpu_utilization_threshold, threshold),
+    )
+    return of_same_names(ScaleDownRules, settings, group=group, bounds=_read_bounds(settings))
+
+
+def _either(given: float | None, default: float) -> float:
+    return default if given is None else given
+
+
+def _read_consolidation(settings: AutoscalerSettings, limits: DisruptionLimits) -> ConsolidationRules | None:
+    """The rules of consolidation; None if no node is replaced for its price. `limits` apply to all disruption."""
+    chosen = settings.consolidation
+    if chosen == CONSOLIDATION_OFF:
+        return None
+    if not settings.scale_down_enabled:
+        problem = "it needs scale-down, which is off (--scale-down-enabled)"
+        raise InvalidInput(source=FLAGS, field="consolidation", value=chosen, problem=problem)
+    if settings.prices == NONE:
+        problem = "it needs prices, and there are none (--prices)"
+        raise InvalidInput(source=FLAGS, field="consolidation", value=chosen, problem=problem)
+    return of_same_names(ConsolidationRules, settings, limits=limits)
+
+
+def _read_disruption(settings: AutoscalerSettings, groups: Sequence[NodeGroup]) -> DisruptionRules:
+    """The rules of disruption. The budgets are checked even if nothing is replaced."""
+    found = of_same_names(
+        DisruptionRules,
+        settings,
+        repairs=rules.parse_repairs(settings.node_repair_conditions, source=FLAGS, name="node-repair-conditions"),
+        grace_seconds=settings.disruption_termination_grace_seconds or None,
+        limits=DisruptionLimits(parse_limits(settings.disruption_budgets, source=FLAGS, name="disruption-budgets")),
+    )
+    for name, value, is_on in (
+        ("max-node-lifetime", found.max_node_lifetime_seconds, found.max_node_lifetime_seconds > 0),
+        ("replace-drifted-nodes", True, found.replace_drifted_nodes),
+        ("replace-interrupted-nodes", True, found.replace_interrupted_nodes),
+        ("node-repair-conditions", settings.node_repair_conditions, found.repairs),
+    ):
+        if is_on and not settings.scale_down_enabled:
+            problem = "it needs scale-down, which is off (--scale-down-enabled)"
+            raise InvalidInput(source=FLAGS, field=name, value=value, problem=problem)
+    found = rules.with_groups(found, groups, settings.node_groups)
+    for name, each in found.groups.items():
+        if each.is_any_on(each.max_node_lifetime_seconds) and not settings.scale_down_enabled:
+            problem = "its nodes are to be replaced, which needs scale-down (--scale-down-enabled)"
+            raise InvalidInput(source=settings.node_groups, field="group", value=name, problem=problem)
+    return found

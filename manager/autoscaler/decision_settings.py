@@ -1,28 +1,32 @@
 """The settings that the autoscaler's decisions read."""
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from manager.autoscaler.cloudprovider.contract import GroupOptions
 from manager.autoscaler.cloudprovider.ownership import Ownership
-from manager.autoscaler.cluster_state.state import BackoffTimes, HealthLimits
-from manager.autoscaler.disruption.consolidation_rules import ConsolidationRules
-from manager.autoscaler.disruption.rules import DisruptionRules
+from manager.autoscaler.disruption.rules import ConsolidationRules, DisruptionRules
 from manager.autoscaler.expander import chain
 from manager.autoscaler.node_groups import NodeGroup
 from manager.autoscaler.pricing.gce import GcePricing
 from manager.autoscaler.pricing.model import FirstOffered, PricingModel
-from manager.autoscaler.scale_down.rules import (
-    ActuationOptions,
-    ScaleDownRules,
-)
+from manager.autoscaler.scale_down.removal_status import ScaleDownRules
 from manager.autoscaler.scale_up.candidates import AutoprovisioningRules
 from manager.autoscaler.scale_up.options import ScaleUpSettings
-from manager.autoscaler.scale_up.pending_pods import PendingRules
+from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
+from manager.autoscaler.settings.estimates import BackoffTimes, HealthLimits, StartTimes, TaintRules
 from manager.autoscaler.settings.modes import Mode
-from manager.autoscaler.snapshot.templates import TaintRules
+from manager.autoscaler.settings.pending_pods import PendingRules
+from manager.autoscaler.settings.scale_down import ActuationOptions
 from manager.autoscaler.utilization import rules as utilization
 from shared.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
 
 FLAGS = "flags"
 AUTO, PROVIDER, GCE, NONE = "auto", "provider", "gce", "none"
@@ -31,12 +35,10 @@ _ORDER = tuple(Mode)  # from the least to the most effect
 Provided = Callable[[], PricingModel | None]
 
 
-@dataclass(frozen=True)
-class StartTimes:
-    """The time that a new node may take, in seconds, if its group sets none."""
-
-    provision_seconds: float = 900.0
-    startup_seconds: float = 900.0
+def of_same_names(kind: type[T], settings: AutoscalerSettings, **derived: Any) -> T:
+    """A `kind` with `derived`, and with the settings and sections whose names its other fields have."""
+    names = {each.name for each in dataclasses.fields(kind)} & {*settings.__struct_fields__}
+    return kind(**{name: getattr(settings, name) for name in names} | derived)
 
 
 @dataclass(frozen=True)
@@ -47,11 +49,11 @@ class DecisionSettings:
     `mode` caps the mode of every group, `group_modes` holds the modes of the file's groups for pending pods. `groups`
     are all groups of the file, `scanned` are the rules of groups that scale by utilization. `prices` is the value of
     `--prices`, or the model from a file. Without `consolidation` no node is replaced for its price; `disruption` says
-    which nodes are replaced for other reasons. `minds_peaks`: nodes go only if the others also hold the predicted
-    usage.
+    which nodes are replaced for other reasons. `marks_own_nodes`: the cloud itself marks all of its nodes as not to be
+    disrupted. `settles`: an iteration waits while all pending pods are new.
     """
 
-    provider: str = ""
+    marks_own_nodes: bool = False
     scale_up: ScaleUpSettings = field(default_factory=lambda: ScaleUpSettings(Ownership()))
     mode: Mode = Mode.ENFORCE
     group_modes: Mapping[str, Mode] = field(default_factory=dict)
@@ -59,27 +61,27 @@ class DecisionSettings:
     scanned: tuple[utilization.ScanRules, ...] = ()
     autoprovisioning: AutoprovisioningRules = field(default_factory=AutoprovisioningRules)
     pending: PendingRules = field(default_factory=PendingRules)
+    settles: bool = True
     taints: TaintRules = field(default_factory=TaintRules)
-    forces_daemons: bool = False
-    template_seconds: float = 315_360_000.0
+    force_ds: bool = False
+    node_info_cache_expire_time_seconds: float = 315_360_000.0
     start: StartTimes = field(default_factory=StartTimes)
     health: HealthLimits = field(default_factory=HealthLimits)
     backoff: BackoffTimes = field(default_factory=BackoffTimes)
-    deletes_below_min: bool = False
-    scales_down: bool = True
+    force_delete_unregistered_nodes: bool = False
+    scale_down_enabled: bool = True
     scale_down: ScaleDownRules = field(default_factory=ScaleDownRules)
-    minds_peaks: bool = True
-    simulation_seconds: float = 30.0
+    scale_down_peaks: bool = True
+    scale_down_simulation_timeout_seconds: float = 30.0
     actuation: ActuationOptions = field(default_factory=ActuationOptions)
-    scales_from_zero: bool = True
-    minds_capacity_quotas: bool = False
-    minds_capacity_buffers: bool = False
-    buffers_on_mid: bool = False
-    minds_provisioning_requests: bool = False
+    capacity_quotas_enabled: bool = False
+    capacity_buffer_pod_injection_enabled: bool = False
+    capacity_buffer_on_mid: bool = False
     cluster_name: str = ""
     salvo_seconds: float | None = None
-    parallel: bool = False
+    parallel_scale_up: bool = False
     prices: str | PricingModel = AUTO
+    listed: PricingModel = field(default_factory=GcePricing)  # where the cloud has no prices of its own
     consolidation: ConsolidationRules | None = None
     disruption: DisruptionRules = field(default_factory=DisruptionRules)
     clock: Callable[[], float] | None = None
@@ -105,15 +107,15 @@ class DecisionSettings:
         """The options of a group without overrides from its cloud."""
         rules = self.scale_down.group
         return GroupOptions(
-            scale_down_utilization_threshold=rules.utilization_threshold,
-            scale_down_gpu_utilization_threshold=rules.gpu_utilization_threshold,
-            scale_down_unneeded_seconds=rules.unneeded_seconds,
-            scale_down_unready_seconds=rules.unready_seconds,
-            max_node_provision_seconds=self.start.provision_seconds,
-            max_node_startup_seconds=self.start.startup_seconds,
-            max_node_lifetime_seconds=self.disruption.lifetime_seconds,
+            scale_down_utilization_threshold=rules.scale_down_utilization_threshold,
+            scale_down_gpu_utilization_threshold=rules.scale_down_gpu_utilization_threshold,
+            scale_down_unneeded_seconds=rules.scale_down_unneeded_time_seconds,
+            scale_down_unready_seconds=rules.scale_down_unready_time_seconds,
+            max_node_provision_seconds=self.start.max_node_provision_time_seconds,
+            max_node_startup_seconds=self.start.max_node_startup_time_seconds,
+            max_node_lifetime_seconds=self.disruption.max_node_lifetime_seconds,
             zero_or_max_node_scaling=rules.zero_or_max,
-            ignore_daemonsets_utilization=rules.ignores_daemons,
+            ignore_daemonsets_utilization=rules.ignore_daemonsets_utilization,
         )
 
     def answers_pending_pods(self, group: str) -> bool:
@@ -123,6 +125,11 @@ class DecisionSettings:
     def scan_mode_of(self, group: NodeGroup) -> Mode:
         """The mode of a group that scales by utilization."""
         return self._capped(group.effective_mode)
+
+    def own_mode_of(self, group: str) -> Mode:
+        """The mode of a group, whether it scales for pending pods or by utilization."""
+        found = next((each for each in self.groups if each.cloud_provider_group_name == group), None)
+        return self.mode_of(group) if found is None else self.scan_mode_of(found)
 
     def _capped(self, mode: Mode) -> Mode:
         return min(self.mode, mode, key=_ORDER.index)
@@ -145,6 +152,6 @@ class DecisionSettings:
                 return provided()
             case str():
                 own = provided()
-                return GcePricing() if own is None else FirstOffered((own, GcePricing()))
+                return self.listed if own is None else FirstOffered((own, self.listed))
             case model:
                 return model

@@ -22,7 +22,7 @@ from manager.autoscaler.cloudprovider.reader import CloudReader
 from manager.autoscaler.cloudprovider.rights import RightsReview
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.listers import Expected, Peaks
-from manager.autoscaler.planning.context import OfferedBy
+from manager.autoscaler.planning.group_templates import OfferedBy
 from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from manager.autoscaler.settings.modes import Mode
 from manager.informers import SharedInformers
@@ -131,7 +131,6 @@ def open_cloud(
         options=decision_settings.group_options,
         minds_drift=decision_settings.disruption.replaces_any_drifted,
         discovery=settings.node_group_auto_discovery,
-        enforces=decision_settings.mode is Mode.ENFORCE,
     )
     request = ProviderRequest(
         config=Path(settings.cloud_config) if settings.cloud_config else None,

@@ -15,41 +15,18 @@ from manager.autoscaler.pod_injection.request_planning import RequestPlan
 from manager.autoscaler.scale_down import removal_status
 from manager.autoscaler.scale_down.removal_status import DeletionProgress
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision
+from manager.autoscaler.scale_up.disagreements import Disagreement
 from manager.autoscaler.snapshot.interruptions import Interruption
 from manager.autoscaler.utilization import decisions as utilization
-from manager.autoscaler.utilization.observation import Observation
 from shared.errors import InvalidInput
 
 
 @dataclass(frozen=True)
-class GroupScan:
-    """The scan of one group: its decision as carried out, the actions done or advised, and the observation.
-
-    `instances` counts the cloud's instances, working or not. `held_seconds` is how long the scale lock was held that
-    ended before this scan. `lags` holds, per arrived node, the time from launch to registration.
-    """
-
-    decision: utilization.ScanDecision
-    actions: tuple[Action, ...] = ()
-    seen: Observation = field(default_factory=Observation)
-    instances: int = 0
-    held_seconds: float | None = None
-    lags: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True)
 class ScanResult:
-    """All groups, in the order of the file."""
+    """The decisions about all groups as carried out, in the order of the file, and the actions done or advised."""
 
-    groups: tuple[GroupScan, ...] = ()
-
-    @property
-    def decisions(self) -> tuple[utilization.ScanDecision, ...]:
-        return tuple(each.decision for each in self.groups)
-
-    @property
-    def actions(self) -> tuple[Action, ...]:
-        return tuple(action for each in self.groups for action in each.actions)
+    decisions: tuple[utilization.ScanDecision, ...] = ()
+    actions: tuple[Action, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -62,7 +39,8 @@ class Iteration:
     under removal, and those whose removal ended since the iteration before; `scans` are the decisions about groups that
     scale by utilization. `consolidation` has a verdict on the nodes that might be replaced (None: none was considered).
     `buffers` has the state of the CapacityBuffers, and `requests` that of the ProvisioningRequests (None: none was
-    considered). `interruptions` are the cloud's announcements, by node.
+    considered). `interruptions` are the cloud's announcements, by node. `disagreements` are pods that the scheduler
+    refuses although the predicates allow them.
     """
 
     number: int
@@ -85,6 +63,7 @@ class Iteration:
     buffers: BufferPlan | None = None
     requests: RequestPlan | None = None
     interruptions: Mapping[str, Interruption] = field(default_factory=dict)
+    disagreements: tuple[Disagreement, ...] = ()
 
     @property
     def decisions(self) -> tuple[ScaleUpDecision, ...]:

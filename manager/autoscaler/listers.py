@@ -1,17 +1,23 @@
 """The objects behind the autoscaler's decisions: the manager's Nodes and Pods, and its own informers."""
 
+import logging
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from manager.autoscaler.expander import priority
 from manager.autoscaler.pod_injection import chunk_sources, request_reading
 from manager.autoscaler.pod_injection.chunk_sources import ChunkSources
-from manager.autoscaler.scale_down import pods_on_nodes
-from manager.autoscaler.scale_down.drain import PodController
+from manager.autoscaler.scale_down import drain, pods_on_nodes
+from manager.autoscaler.scale_down.drain import GangBudget, PodController
 from manager.autoscaler.scale_down.pods_on_nodes import Controllers
 from manager.autoscaler.scale_up import pending_pods
-from manager.autoscaler.snapshot.pod_info import ReferencedObjects
+from manager.autoscaler.snapshot.referenced_objects import (
+    REFERENCED_KINDS,
+    ReferencedKind,
+    ReferencedObjects,
+    referenced_objects,
+)
 from manager.informers import CachedPod, SharedInformers
 from manager.node_peaks import NodePeaks
 from shared.api.capacitybuffer import CapacityBuffer, ChunkSource, ChunkSourceRef
@@ -20,8 +26,6 @@ from shared.api.core import (
     ConfigMap,
     DaemonSet,
     Node,
-    PersistentVolume,
-    PersistentVolumeClaim,
     Pod,
 )
 from shared.api.provisioningrequest import ProvisioningRequest
@@ -36,14 +40,13 @@ from shared.kube.resources import (
     CONFIGMAPS,
     DAEMONSETS,
     JOBS,
-    PERSISTENTVOLUMECLAIMS,
-    PERSISTENTVOLUMES,
     PODDISRUPTIONBUDGETS,
     PROVISIONINGREQUESTS,
     REPLICASETS,
     REPLICATIONCONTROLLERS,
     RESOURCEQUOTAS,
     STATEFULSETS,
+    Resource,
 )
 from shared.kube.watch import WatchScope, WatchTimes
 from shared.quantity import Amounts
@@ -83,6 +86,8 @@ class ClusterObjects:
 
 ABSENT_SECONDS = 60.0  # between two checks for a custom kind that the cluster does not know yet
 
+M = TypeVar("M")
+_POD_GROUPS = tuple(kind for kind in REFERENCED_KINDS if kind.field == "pod_groups")
 Expected = Callable[[Sequence[Node]], Mapping[str, Amounts]]
 Peaks = Callable[[Sequence[Node]], Mapping[str, NodePeaks] | None]
 
@@ -99,6 +104,17 @@ class WatchedKinds:
     quotas: bool = False
     buffers: bool = False
     requests: bool = False
+
+
+def _controllers(client: Client) -> dict[str, Informer[PodController]]:
+    return {
+        "replicationcontrollers": Informer(
+            client, REPLICATIONCONTROLLERS, Kept(ReplicationController, pods_on_nodes.replication_controller)
+        ),
+        "replicasets": Informer(client, REPLICASETS, Kept(ReplicaSet, pods_on_nodes.replica_set)),
+        "statefulsets": Informer(client, STATEFULSETS, Kept(StatefulSet, pods_on_nodes.stateful_set)),
+        "jobs": Informer(client, JOBS, Kept(Job, pods_on_nodes.job)),
+    }
 
 
 class Listers:
@@ -127,13 +143,14 @@ class Listers:
         self._pods.subscribe(self._pod)
         self._daemon_sets = Informer(client, DAEMONSETS, DaemonSet)
         self._namespaces = shared.namespaces
-        self._claims = Informer(client, PERSISTENTVOLUMECLAIMS, PersistentVolumeClaim)
-        self._volumes = Informer(client, PERSISTENTVOLUMES, PersistentVolume)
-        self._own: dict[str, Informer[Any]] = {
-            "daemonsets": self._daemon_sets,
-            "persistentvolumeclaims": self._claims,
-            "persistentvolumes": self._volumes,
-        }
+        self._own: dict[str, Informer[Any]] = {"daemonsets": self._daemon_sets}
+        self._referenced: dict[str, list[Informer[Any]]] = {}
+        for kind in REFERENCED_KINDS:
+            absent_seconds = ABSENT_SECONDS if kind.optional else None
+            times = WatchTimes(absent_seconds=absent_seconds, absence_level=logging.INFO)
+            followed = {each.full_name: Informer[Any](client, each, kind.into, times=times) for each in kind.resources}
+            self._referenced[kind.field] = list(followed.values())
+            self._own |= followed
         self._priorities: Informer[ConfigMap] | None = None
         self._priorities_key = f"{watched.priorities_namespace}/{priority.CONFIG_MAP}"
         if watched.priorities_namespace:
@@ -145,40 +162,23 @@ class Listers:
                 scope=WatchScope(namespace=watched.priorities_namespace, field_selector=name),
             )
             self._own["configmaps"] = self._priorities
-        self._quotas: Informer[CapacityQuota] | None = None
-        if watched.quotas:
-            self._quotas = self._own["capacityquotas"] = Informer(
-                client, CAPACITYQUOTAS, CapacityQuota, times=WatchTimes(absent_seconds=ABSENT_SECONDS)
-            )
-        self._buffers: Informer[CapacityBuffer] | None = None
-        self._resource_quotas: Informer[ResourceQuota] | None = None
         self._sources = ChunkSources(client)
-        if watched.buffers:
-            self._buffers = self._own["capacitybuffers"] = Informer(
-                client, CAPACITYBUFFERS, CapacityBuffer, times=WatchTimes(absent_seconds=ABSENT_SECONDS)
-            )
-            self._resource_quotas = self._own["resourcequotas"] = Informer(client, RESOURCEQUOTAS, ResourceQuota)
-        self._requests: Informer[ProvisioningRequest] | None = None
-        if watched.requests:
-            self._requests = self._own["provisioningrequests"] = Informer(
-                client, PROVISIONINGREQUESTS, ProvisioningRequest, times=WatchTimes(absent_seconds=ABSENT_SECONDS)
-            )
-        self._budgets: Informer[PodDisruptionBudget] | None = None
-        self._controllers: list[Informer[PodController]] = []
-        if watched.controllers:
-            self._budgets = self._own["poddisruptionbudgets"] = Informer(
-                client, PODDISRUPTIONBUDGETS, PodDisruptionBudget
-            )
-            of_controllers: dict[str, Informer[PodController]] = {
-                "replicationcontrollers": Informer(
-                    client, REPLICATIONCONTROLLERS, Kept(ReplicationController, pods_on_nodes.replication_controller)
-                ),
-                "replicasets": Informer(client, REPLICASETS, Kept(ReplicaSet, pods_on_nodes.replica_set)),
-                "statefulsets": Informer(client, STATEFULSETS, Kept(StatefulSet, pods_on_nodes.stateful_set)),
-                "jobs": Informer(client, JOBS, Kept(Job, pods_on_nodes.job)),
-            }
-            self._controllers = list(of_controllers.values())
-            self._own |= of_controllers
+        custom = WatchTimes(absent_seconds=ABSENT_SECONDS)
+
+        def follow(resource: Resource, into: type[M], times: WatchTimes, *, wanted: bool) -> Informer[M] | None:
+            if not wanted:
+                return None
+            found = self._own[resource.plural] = Informer(client, resource, into, times=times)
+            return found
+
+        self._quotas = follow(CAPACITYQUOTAS, CapacityQuota, custom, wanted=watched.quotas)
+        self._buffers = follow(CAPACITYBUFFERS, CapacityBuffer, custom, wanted=watched.buffers)
+        self._resource_quotas = follow(RESOURCEQUOTAS, ResourceQuota, WatchTimes(), wanted=watched.buffers)
+        self._requests = follow(PROVISIONINGREQUESTS, ProvisioningRequest, custom, wanted=watched.requests)
+        self._budgets = follow(PODDISRUPTIONBUDGETS, PodDisruptionBudget, WatchTimes(), wanted=watched.controllers)
+        of_controllers = _controllers(client) if watched.controllers else {}
+        self._controllers = list(of_controllers.values())
+        self._own |= of_controllers
         self._informers = {**shared.by_name, "namespaces": shared.namespaces, **self._own}
 
     def start(self, loops: Loops) -> None:
@@ -214,10 +214,9 @@ class Listers:
             nodes=nodes,
             pods=tuple(each.wire for each in self._pods.values() if each.wire is not None),
             daemon_sets=tuple(self._daemon_sets.values()),
-            surroundings=ReferencedObjects(
-                namespaces={each.metadata.name: each.metadata.labels or {} for each in self._namespaces.values()},
-                claims={each.metadata.key: each for each in self._claims.values()},
-                volumes={each.metadata.name: each for each in self._volumes.values()},
+            surroundings=referenced_objects(
+                {each.metadata.name: each.metadata.labels or {} for each in self._namespaces.values()},
+                self._of_kind,
             ),
             expected=self._expected(nodes),
             priorities=self._prioritised(),
@@ -230,6 +229,11 @@ class Listers:
             resource_quotas=() if self._resource_quotas is None else tuple(self._resource_quotas.values()),
             provisioning_requests=requests,
         )
+
+    def _of_kind(self, kind: ReferencedKind) -> list[Any] | None:
+        """None while the cluster knows no version of the kind."""
+        followed = [each for each in self._referenced[kind.field] if not each.is_absent]
+        return [each for informer in followed for each in informer.values()] if followed else None
 
     def node(self, name: str) -> Node | None:
         return self._nodes.get(name)
@@ -252,6 +256,11 @@ class Listers:
 
     def budgets(self) -> tuple[PodDisruptionBudget, ...]:
         return () if self._budgets is None else tuple(self._budgets.values())
+
+    def gang_budgets(self) -> list[GangBudget]:
+        """The evictions that each gang allows now."""
+        known = {kind.key(each): each for kind in _POD_GROUPS for each in self._of_kind(kind) or ()}
+        return drain.gang_budgets((each.wire for each in self._pods.values() if each.wire is not None), known)
 
     def _prioritised(self) -> str | None:
         found = None if self._priorities is None else self._priorities.get(self._priorities_key)

@@ -9,32 +9,31 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
-from manager.autoscaler.actuation import scanning
-from manager.autoscaler.actuation.iteration_executor import IterationExecutor
-from manager.autoscaler.actuation.scale_down_controller import ScaleDownController
-from manager.autoscaler.actuation.scanning import Scans
+from manager.autoscaler.actuation.iteration_executor import IterationExecutor, ScaleDownController
+from manager.autoscaler.actuation.scans import Scans
 from manager.autoscaler.cloudprovider.contract import NodeRef
 from manager.autoscaler.cloudprovider.errors import Unavailable
 from manager.autoscaler.cluster_state import registry_store
 from manager.autoscaler.cluster_state.actions import ActionKind
-from manager.autoscaler.cluster_state.registry_store import NOT_LEADING, RegistryStore
+from manager.autoscaler.cluster_state.registry_store import RegistryStore
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.environment import ClusterAccess, NodeForecasts, ProcessParts, open_cloud
 from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.iteration_timer import IterationTimer
 from manager.autoscaler.listers import Listers, WatchedKinds
-from manager.autoscaler.planning import iteration_plan
-from manager.autoscaler.planning.context import AutoscalerCache
+from manager.autoscaler.planning import cluster_view, iteration_plan
+from manager.autoscaler.planning.autoscaler_cache import AutoscalerCache
 from manager.autoscaler.planning.iteration_plan import PlannedIteration
 from manager.autoscaler.reporting import metrics
 from manager.autoscaler.reporting.cost_trend import CostTrend
 from manager.autoscaler.reporting.decision_log import DecisionLog
 from manager.autoscaler.reporting.iteration_reporter import IterationReporter
 from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
-from shared import names
+from manager.autoscaler.utilization.scan import DueScans
 from shared.api.core import Pod
 from shared.errors import HeadroomError
-from shared.kube.configmap_store import ConfigMapStore
+from shared.kube.errors import NOT_LEADING
+from shared.stop import Stop
 
 logger = logging.getLogger(__name__)
 
@@ -59,19 +58,18 @@ class Autoscaler:
         self._node_side = forecasts
         self._process = process
         self._clock = clock
-        self._timer = IterationTimer(clock, settings.scan_interval_seconds, wakes=settings.frequent_loops_enabled)
-        self._reporter = IterationReporter(
-            settings, decision_settings, access, process, overdue_seconds=self._timer.overdue_seconds
-        )
+        self._interval_seconds = settings.scan_interval_seconds
+        self._timer = IterationTimer(clock, settings.scan_interval_seconds)
+        self._reporter = IterationReporter(settings, access, process, overdue_seconds=self._timer.overdue_seconds)
         self._listers = Listers(
             access.client,
             access.informers,
             WatchedKinds(
                 access.namespace if decision_settings.uses_priorities else "",
-                controllers=decision_settings.scales_down,
-                quotas=decision_settings.minds_capacity_quotas,
-                buffers=decision_settings.minds_capacity_buffers,
-                requests=decision_settings.minds_provisioning_requests,
+                controllers=decision_settings.scale_down_enabled,
+                quotas=decision_settings.capacity_quotas_enabled,
+                buffers=decision_settings.capacity_buffer_pod_injection_enabled,
+                requests=decision_settings.pending.enable_provisioning_requests,
             ),
             expected=forecasts.expected,
             peaks=forecasts.peaks,
@@ -83,11 +81,9 @@ class Autoscaler:
         )
         self._removals = ScaleDownController(decision_settings, access, self._cloud, self._listers, clock)
         self._cache = AutoscalerCache(decision_settings)
-        self._registry = RegistryStore(
-            ConfigMapStore(access.client, access.namespace, names.BOOKS_CONFIG_MAP, registry_store.KEY),
-            access.may_write,
-        )
-        self._executor = IterationExecutor(decision_settings, access, self._cloud, self._listers, self._registry, clock)
+        kept = registry_store.config_map_store(access.client, access.namespace)
+        self._registry = RegistryStore(kept, access.may_write)
+        self._executor = IterationExecutor(decision_settings, access, self._cloud, self._registry, clock)
         self._number = 0
         self._is_blind = False  # the last iteration was blocked because informers were not current
         self._seen = Iteration(0, 0.0)
@@ -119,7 +115,7 @@ class Autoscaler:
             cloud.begin()
             objects = self._listers.objects(self._clock.now())
             objects = replace(objects, pods=(*objects.pods, *more))
-            iteration = iteration_plan.plan(
+            view = cluster_view.open_view(
                 objects,
                 cloud,
                 self._registry.known,
@@ -128,9 +124,8 @@ class Autoscaler:
                 cache=self._cache.for_question(settings),
                 offered_by=self._node_side.offered_by,
                 underway=self._removals.underway,
-                dry_run=True,
-            ).iteration
-            return replace(iteration, scans=scanning.preview_scans(settings, objects, cloud.observed))
+            )
+            return iteration_plan.plan(view, scans=DueScans(), dry_run=True).iteration
 
     def start(self) -> None:
         """Starts the threads."""
@@ -157,7 +152,7 @@ class Autoscaler:
         """The same once it is too long; 0 before."""
         return self._timer.overdue_seconds()
 
-    def run(self, stop: threading.Event) -> None:
+    def run(self, stop: Stop) -> None:
         """Runs iteration after iteration, until `stop`."""
         while not stop.is_set():
             self._timer.begin()
@@ -169,7 +164,7 @@ class Autoscaler:
                 )
             except Exception:
                 logger.exception("the iteration could not be reported")
-            self._timer.rest(stop, productive=productive, is_wanted=self._sees_again)
+            self._timer.rest(stop, productive=productive, is_wanted=self._sees_again if self._is_blind else None)
 
     def run_once(self) -> Iteration:
         """One complete iteration. An error of the cluster or the cloud blocks it, and becomes its reason."""
@@ -177,7 +172,6 @@ class Autoscaler:
         self._is_blind = False
         now, begun = self._clock.now(), self._clock.monotonic()
         planned: PlannedIteration | None = None
-        failure: Exception | None = None
         led, self._leads = self._leads, self._access.is_leader()
         leaving = self._removals.begin(now)
         self._registry.shift_times(self._removals.jumped_seconds)
@@ -199,17 +193,17 @@ class Autoscaler:
                 )
                 iteration = self._scan(iteration, planned)
         except HeadroomError as error:
-            logger.warning("nothing is decided: %s", error)
-            iteration, failure = self._blocked(now, str(error)), error
+            logger.warning("iteration failed: %s; the next one starts in %g s", error, self._interval_seconds)
+            iteration = self._blocked(now, str(error))
         except Exception as error:  # report a bug of ours where every other error is reported, too
-            logger.exception("the round broke down")
-            iteration, failure = self._blocked(now, f"the round broke down: {error!r}"), error
+            logger.exception("iteration failed; the next one starts in %g s", self._interval_seconds)
+            iteration = self._blocked(now, f"iteration failed: {error!r}")
         self._seen = iteration
         if iteration.blocked_reason:
             iteration = replace(iteration, leaving=leaving)
         self._removals.remember(iteration)
         if self._leads or led:
-            self._reporter.count(iteration, planned, failure, self._clock.monotonic() - begun)
+            self._reporter.count(iteration, self._clock.monotonic() - begun)
         self._reporter.announce(iteration, planned)
         return iteration
 
@@ -233,16 +227,20 @@ class Autoscaler:
         looked = self._clock.monotonic()
         self._reporter.metrics.took(OBSERVE, looked - begun)
         with self._cloud.lock:
-            planned = iteration_plan.plan(
+            view = cluster_view.open_view(
                 objects,
                 self._cloud.guard,
                 known,
                 self._decision_settings,
-                number=self._number,
                 chance=self._process.chance,
                 cache=self._cache,
                 offered_by=self._node_side.offered_by,
                 underway=self._removals.underway,
+            )
+            planned = iteration_plan.plan(
+                view,
+                number=self._number,
+                scans=None if self._scans.due_in(now) else self._scans.request(),
                 begins=self._removals.begins,
                 dry_run=self._access.dry_run,
             )
@@ -253,29 +251,22 @@ class Autoscaler:
         return planned
 
     def _scan(self, iteration: Iteration, planned: PlannedIteration) -> Iteration:
-        """The iteration with the results of the scans of groups that scale by utilization, if one is due."""
-        if not self._scans.due_in(iteration.time):
-            requests = self._registry.known.requests
-            found = self._scans.scan(
-                planned.context.objects,
-                self._executor.scan_clients,
-                iteration.time,
-                upcoming={name: requests[name].nodes for name in requests},
-            )
-            if not self._access.dry_run:
-                self._reporter.metrics.scanned(found)
+        """The iteration with the results of the scans of groups that scale by utilization, if they were due."""
+        if planned.scans:
+            access, nodes = self._executor.scan_access(self._removals), planned.view.objects.nodes
+            found = self._scans.carry_out(planned.scans, access, nodes, iteration.time)
             iteration = replace(iteration, scans=found.decisions, actions=(*iteration.actions, *found.actions))
         self._timer.shorten(self._scans.due_in(iteration.time))
         return iteration
 
     def _sees_again(self) -> bool:
         """Whether the informers that were not current have become so."""
-        return self._is_blind and not self._unseen()
+        return not self._unseen()
 
     def _unseen(self) -> str:
         """The informers that are not current, in words; empty when all are."""
         if missing := self._listers.unsynced():
             return f"not all has been seen yet: {', '.join(missing)}"
         if stale := self._listers.stale():
-            return f"what there is may have changed unseen: {', '.join(stale)}"
+            return f"the cluster may have changed unseen: {', '.join(stale)}"
         return ""

@@ -9,8 +9,7 @@ node_groups:
   max_nodes: 30
   policy: pending-pods             # or utilization (as Escalator scales; the default), or both
   mode: recommend                  # observe | recommend | enforce; never more than --autoscaling-mode
-  provider: simulated              # --cloud-provider where it is absent
-  compat: headroom                 # or escalator: keeps Escalator's peculiarities
+  compat: headroom                 # or escalator: Escalator's own defaults
 
   predicted_peaks: prod            # or off (the default), or prod-and-mid: predicted peaks count as utilization, too
   drain_before_termination: true   # past the hard deadline pods are evicted first (false), for as long again as that
@@ -49,7 +48,7 @@ from manager.autoscaler.cloudprovider.ownership import SizeBounds
 from manager.autoscaler.cloudprovider.plugin import ProviderGroupOptions
 from manager.autoscaler.settings.modes import Mode
 from shared import durations, yaml_file
-from shared.errors import InvalidInput
+from shared.errors import InvalidInput, gone
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +57,7 @@ Size = Annotated[int, Meta(lt=1_000_000_000)]
 TAINT_EFFECTS = ("", "NoSchedule", "NoExecute", "PreferNoSchedule")
 
 OWN_OPTIONS = "own_options"  # the field that no key of the file fills
+REMOVED = {"provider": "All groups are of --cloud-provider, so remove the key."}
 _UNPARSED = "{} failed to parse into a time.Duration. check your formatting."
 
 
@@ -126,7 +126,6 @@ class NodeGroup(msgspec.Struct, frozen=True, kw_only=True):
     balance_zones: bool = False
     policy: ScalingPolicy = ScalingPolicy.UTILIZATION
     mode: Mode = Mode.ENFORCE
-    provider: str = ""
     compat: Compat = Compat.HEADROOM
 
     @property
@@ -150,18 +149,15 @@ class NodeGroup(msgspec.Struct, frozen=True, kw_only=True):
         return Mode.RECOMMEND if self.dry_mode and self.mode is Mode.ENFORCE else self.mode
 
 
-def load(path: Path, *, provider: str = "") -> tuple[NodeGroup, ...]:
-    """All groups of the file; `provider` is the configured one.
-
-    Raises InvalidInput that names file, group and field.
-    """
+def load(path: Path) -> tuple[NodeGroup, ...]:
+    """All groups of the file. Raises InvalidInput that names file, group and field."""
     source = str(path)
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(source=source, field="(document)", value=path.name, problem=str(error)) from error
     groups = decode(text, source)
-    for problem in _refusals(groups, source, provider):
+    for problem in _refusals(groups, source):
         raise problem
     return groups
 
@@ -169,7 +165,7 @@ def load(path: Path, *, provider: str = "") -> tuple[NodeGroup, ...]:
 def decode(text: str, source: str) -> tuple[NodeGroup, ...]:
     """The groups of a text, unchecked. Raises InvalidInput for another form."""
     try:
-        document = yaml_file.parse(text, _first_document)
+        document = _first_document(text)
     except yaml.YAMLError as error:
         raise InvalidInput(source=source, field="(document)", value=text, problem=str(error)) from error
     document = _given_options(document, {"node_groups"}) if isinstance(document, dict) else {}
@@ -221,9 +217,7 @@ def _escalators_problems(group: NodeGroup) -> Iterator[str]:
     if not group.scale_up_cool_down_period:
         yield "scale_up_cool_down_period must not be empty"
     if seconds(group.scale_up_cool_down_period) <= 0:
-        # Escalator names the wrong field here.
-        is_escalator = group.compat is Compat.ESCALATOR
-        yield _UNPARSED.format("soft_delete_grace_period" if is_escalator else "scale_up_cool_down_period")
+        yield _UNPARSED.format("scale_up_cool_down_period")
     if group.taint_effect not in TAINT_EFFECTS:
         yield "taint_effect must be valid kubernetes taint"
     for options in group.own_options.values():
@@ -283,7 +277,9 @@ def _parsed(text: str) -> float | None:
 def _group(given: dict[str, Any], position: int, file: str) -> NodeGroup:
     where = f"node_groups[{position}]"
     source = f"{file}: group {_given_options(given, {'name'}).get('name') or position}"
-    read = _as_fields(given, NodeGroup, plugin.GROUP.names())
+    read = _as_fields(given, NodeGroup, (*plugin.GROUP.names(), *REMOVED))
+    for name in REMOVED.keys() & read.keys():
+        raise InvalidInput(source=source, field=f"{where}.{name}", value=read[name], problem=gone(REMOVED[name]))
     kinds = {name: kind for name in plugin.GROUP.names() if name in read and (kind := plugin.find(name).group_options)}
     _warn_of(read, {*NodeGroup.__struct_fields__, *kinds} - {OWN_OPTIONS}, source)
     read.pop(OWN_OPTIONS, None)
@@ -310,24 +306,14 @@ def _own_options(kind: type[ProviderGroupOptions], given: object, where: str, so
         raise InvalidInput(source=source, field=f"{where}{at.rstrip('`')}", value=given, problem=problem) from error
 
 
-class _Loader(yaml.SafeLoader):
-    """Escalator's YAML reader knows no dates: they are texts."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [each for each in resolvers if each[0] != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-
-
 def _first_document(text: str) -> Any:
-    """Reads the text as JSON if it begins like JSON and parses."""
+    """Reads the text as JSON if it begins like JSON and parses. Raises yaml.YAMLError."""
     if text.lstrip().startswith("{"):
         try:
             return json.JSONDecoder().raw_decode(text.lstrip())[0]
-        except ValueError:
+        except (ValueError, RecursionError):
             pass
-    return next(yaml.load_all(text, _Loader), None)
+    return next(yaml_file.documents(text), None)
 
 
 def _given_options(options: dict[Any, Any], fields: Collection[str]) -> dict[Any, Any]:
@@ -357,7 +343,7 @@ def _text(value: object) -> object:
     return str(value) if isinstance(value, int | float) else value
 
 
-def _refusals(groups: tuple[NodeGroup, ...], file: str, provider: str) -> Iterator[InvalidInput]:
+def _refusals(groups: tuple[NodeGroup, ...], file: str) -> Iterator[InvalidInput]:
     seen: dict[str, set[str]] = {"name": set(), "cloud_provider_group_name": set()}
     for position, group in enumerate(groups):
 
@@ -381,10 +367,8 @@ def _refusals(groups: tuple[NodeGroup, ...], file: str, provider: str) -> Iterat
                 yield refused(field, "a number of nodes is not negative")
         if group.bounds is not None and group.min_nodes > group.max_nodes:
             yield refused("min_nodes", f"above max_nodes {group.max_nodes}")
-        if group.provider and group.provider != provider:
-            yield refused("provider", f"the cloud provider is {provider}")
 
 
 def _warn_of(given: dict[str, Any], known: set[str], source: str) -> None:
     for key in given.keys() - known:
-        logger.warning("%s: unknown key passed by: %s", source, key)
+        logger.warning("%s: unknown key ignored: %s", source, key)

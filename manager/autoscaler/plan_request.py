@@ -7,7 +7,7 @@ from msgspec import Meta
 from msgspec.structs import replace as with_fields
 
 from manager.autoscaler.snapshot import pod_info
-from manager.autoscaler.snapshot.pod_info import ReferencedObjects
+from manager.autoscaler.snapshot.referenced_objects import ReferencedObjects
 from shared import yaml_file
 from shared.api.core import Condition, Pod, PodStatus
 from shared.api.meta import OwnerReference, prepared
@@ -23,7 +23,7 @@ Copies = Annotated[int, Meta(ge=1, le=10_000)]
 
 
 class Overrides(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings of the manager that may be others for once, with their names and meaning; null leaves them."""
+    """Settings of the manager to override for this request, with their names and meaning. null: keep the setting."""
 
     expander: str | None = None
     expander_preset: Annotated[str, Meta(pattern="^(seed|cluster-autoscaler|least-cost)$")] | None = None
@@ -44,7 +44,7 @@ class Manifest(Pod, frozen=True):
 
 @prepared
 class PlanRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What else there is to be planned for: `pods` as in a manifest, each `copies` times, beside those that wait."""
+    """What to plan for: the `pods`, each as in a manifest and `copies` times, in addition to the pending pods."""
 
     pods: tuple[Manifest, ...] = ()
     copies: Copies = 1

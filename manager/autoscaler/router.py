@@ -12,11 +12,13 @@ from msgspec.structs import replace as with_fields
 
 from manager.autoscaler import checked_settings, decision_settings, plan_request
 from manager.autoscaler.cloudprovider.errors import ProviderError
+from manager.autoscaler.cloudprovider.node_template import LABEL_KEY
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.plan_request import Copies, Overrides
-from manager.autoscaler.reporting import answers, group_rows, node_rows
+from manager.autoscaler.reporting import answers, cost_division, group_rows, node_rows
 from manager.autoscaler.reporting.answers import Decisions, NodesLeft, Plan
+from manager.autoscaler.reporting.cost_division import LabelCosts, NamespaceCosts
 from manager.autoscaler.reporting.cost_trend import CostHistory, CostTrend
 from manager.autoscaler.reporting.decision_log import DecisionLog
 from manager.autoscaler.reporting.group_rows import Groups
@@ -27,7 +29,14 @@ from shared.api.core import Pod
 from shared.errors import InvalidInput, shown
 
 MAX_BODY_BYTES = 8 << 20
-MOST_ROUNDS = 20  # of one answer, if the query sets no number
+MOST_PARTS = 1000  # of a cost, in one answer
+LONGEST_LABEL_KEY = 317  # characters: a domain of 253, a slash, and a name of 63
+MOST_ITERATIONS = 20  # of one answer, if the query sets no number
+
+MostParts = Annotated[int, Query(ge=1, le=MOST_PARTS, description="maximum number of rows")]
+LabelKey = Annotated[
+    str, Query(max_length=LONGEST_LABEL_KEY, pattern=f"^({LABEL_KEY.pattern})$", description="key of a pod label")
+]
 
 
 class Asked(Protocol):
@@ -54,7 +63,6 @@ _BODY = {
 def router(autoscaler: Asked, settings: AutoscalerSettings) -> APIRouter:
     """The routes; overrides of a plan request take precedence over `settings`."""
     routes, decision_log = APIRouter(prefix="/api/v1"), autoscaler.decision_log
-    one_at_a_time = asyncio.Lock()  # otherwise plans could take all threads, and probes would wait behind them
 
     @routes.get("/groups", summary="Node groups: sizes, health, what is on its way, cost", response_model=Groups)
     def groups() -> Response:
@@ -63,24 +71,32 @@ def router(autoscaler: Asked, settings: AutoscalerSettings) -> APIRouter:
 
     @routes.get(
         "/decisions",
-        summary="The last round, and those before it that did or changed something",
+        summary="The last iteration, and earlier ones with an action or a change",
         response_model=Decisions,
     )
     def decisions(
-        limit: Annotated[int, Query(ge=0, le=1000, description="rounds at most")] = MOST_ROUNDS,
+        limit: Annotated[int, Query(ge=0, le=1000, description="maximum number of iterations")] = MOST_ITERATIONS,
         brief: Annotated[bool, Query(description="only the first names of many pods")] = False,
     ) -> Response:
         latest = decision_log.plan()
         if latest is not None and brief:
             latest = answers.brief(latest)
-        rounds = decision_log.rounds(limit, brief=brief)
+        iterations = decision_log.iterations(limit, brief=brief)
         return _json(
-            Decisions(settings.cluster_name, latest, rounds, list(decision_log.earlier[: limit - len(rounds)]))
+            Decisions(settings.cluster_name, latest, iterations, list(decision_log.earlier[: limit - len(iterations)]))
         )
 
     @routes.get("/costs", summary="What the cluster cost in the last day", response_model=CostHistory)
     def costs() -> Response:
         return _json(autoscaler.cost_trend.answer())
+
+    @routes.get("/costs/namespaces", summary="What the pods of each namespace cost", response_model=NamespaceCosts)
+    def namespaces(limit: MostParts = 100) -> Response:
+        return _json(cost_division.namespace_costs(decision_log.latest, limit))
+
+    @routes.get("/costs/labels", summary="What the pods of each value of a label cost", response_model=LabelCosts)
+    def labels(key: LabelKey, limit: MostParts = 100) -> Response:
+        return _json(cost_division.label_costs(decision_log.latest, key, limit))
 
     @routes.get("/autoscaler/nodes", summary="Why every node is still here", response_model=NodesLeft)
     def nodes() -> Response:
@@ -88,27 +104,35 @@ def router(autoscaler: Asked, settings: AutoscalerSettings) -> APIRouter:
 
     @routes.get(
         "/autoscaler/nodes/{name}",
-        summary="Why one node is still here, and where its pods would go",
+        summary="Why a node is not deleted, and where its pods would move",
         response_model=NodeLeft,
-        responses={404: {"description": "There is no word on such a node"}},
+        responses={404: {"description": "Nothing is known of such a node"}},
     )
     def node(name: str) -> Response:
         latest = decision_log.latest
         found = None if latest is None else node_rows.node_answer(latest, name)
         if found is None:
             why = f": {latest.blocked_reason}" if latest is not None and latest.blocked_reason else ""
-            raise HTTPException(404, f"there is no word on Node {shown(name)}{why}")
+            raise HTTPException(404, f"nothing is known of Node {shown(name)}{why}")
         return _json(found)
+
+    _add_plan(routes, autoscaler, settings)
+    return routes
+
+
+def _add_plan(routes: APIRouter, autoscaler: Asked, settings: AutoscalerSettings) -> None:
+    one_at_a_time = asyncio.Lock()  # otherwise plans could take all threads, and probes would wait behind them
 
     @routes.post(
         "/plan",
         summary="What would be decided now, maybe with further pods and other settings; nothing is done",
-        description='The body is JSON, or empty: {"pods": [a Pod, ...], "copies": 1, "overrides": {"expander": ...}}.',
-        openapi_extra={"requestBody": {"content": {"application/json": {"schema": _BODY}}}},
+        description='The body is JSON: {"pods": [a Pod, ...], "copies": 1, "overrides": {"expander": ...}}.',
+        openapi_extra={"requestBody": {"required": True, "content": {web.JSON: {"schema": _BODY}}}},
         response_model=Plan,
         responses={
-            400: {"description": "What was asked means nothing"},
+            400: {"description": "The request is invalid"},
             413: {"description": "The body is too large"},
+            415: {"description": "The body is not JSON"},
             503: {"description": "This manager does not know enough of cluster and cloud"},
         },
     )
@@ -123,8 +147,6 @@ def router(autoscaler: Asked, settings: AutoscalerSettings) -> APIRouter:
             raise HTTPException(400, str(error)) from error
         except ProviderError as error:
             raise HTTPException(503, str(error)) from error
-
-    return routes
 
 
 def plan_router(

@@ -2,15 +2,17 @@
 
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from manager.nodeside import node_prediction
 from manager.nodeside.decisions import KnownNode, LastWrite, Pending
 from manager.nodeside.eviction.answers import PressureRow, pressure_row
 from manager.nodeside.eviction.tracker import TrackedShortfall
-from manager.nodeside.fleet import FleetOverview
 from manager.nodeside.node_prediction import PredictionRow
-from manager.nodeside.noderesource import writing
+from manager.nodeside.noderesource import holdings, prod_first
 from manager.nodeside.noderesource.explain import Decision, Offer
-from manager.nodeside.promises import RESOURCES, PooledWithdrawal
+from manager.nodeside.noderesource.prod_first import ProdWaiting
+from manager.nodeside.noderesource.report import complete
 from shared import durations, names
 from shared.api import colocation
 from shared.explanation import ResourceExplanation
@@ -20,7 +22,7 @@ from shared.quantity import QuantityError, Resources
 
 @dataclass(frozen=True)
 class Amount:
-    """cpu in thousandths of a core, memory in bytes."""
+    """CPU in milli-cores and memory in bytes."""
 
     cpu_milli: int
     memory_bytes: int
@@ -28,7 +30,7 @@ class Amount:
 
 @dataclass(frozen=True)
 class Bounds:
-    """The term, or the rule, that decides each resource of a tier."""
+    """The term or rule that decided each resource of a tier."""
 
     cpu: str
     memory: str
@@ -36,12 +38,12 @@ class Bounds:
 
 @dataclass(frozen=True)
 class NodeRow:
-    """One node. `mid` and `batch` are what its status offers now; an amount that is not known is null.
+    """One node. `mid` and `batch` are what its Node status offers now. An unknown amount is null.
 
-    `wanted` is what the newest decision wants for Mid, `reason` and `bound` say why. A write rule may delay it.
-    `reported` is when the agent made its last report (RFC 3339), `report_reason` why. `history_percent` is how much of
-    the cold start the node's history covers. `prod_used` is the part of `used` that `predicted_peak` is about: without
-    the pods of Mid, Batch and Free.
+    `wanted` is the latest decision for Mid, and `reason` and `bound` explain it. A write rule may delay its write.
+    `reported` is the time of the agent's last report (RFC 3339), and `report_reason` why the agent sent it.
+    `history_percent` is the percentage of the cold-start period that the node's history covers. `prod_used` is the part
+    of `used` that `predicted_peak` predicts: usage without the pods of Mid, Batch and Free.
     """
 
     name: str
@@ -65,7 +67,7 @@ class NodeRow:
 
 @dataclass(frozen=True)
 class Nodes:
-    """All nodes of a cluster, at the manager's `time` (RFC 3339)."""
+    """All nodes of a cluster at the manager's `time` (RFC 3339)."""
 
     cluster: str
     time: str
@@ -78,58 +80,36 @@ class Nodes:
         return max(0.0, durations.instant(self.time) - durations.instant(row.reported))
 
 
-@dataclass(frozen=True)
-class TermRow:
-    """One term; `unit` is "milli", "bytes" or "percent", `time` when its source said so (RFC 3339).
-
-    A source that is not dated is dated by the decision that read it.
-    """
-
-    name: str
-    value: int
-    unit: str
-    source: str
-    time: str
-
-
-@dataclass(frozen=True)
-class ResourceRow:
-    """How one resource came about; `bound` names the term that decided."""
-
-    terms: list[TermRow]
-    bound: str
-    result: int
-
-
-_UNDECIDED = ResourceRow([], "undecided", 0)
+_UNDECIDED = ResourceExplanation((), "undecided", 0)
 
 
 @dataclass(frozen=True)
 class BothResources:
-    cpu: ResourceRow
-    memory: ResourceRow
+    cpu: ResourceExplanation
+    memory: ResourceExplanation
 
 
 @dataclass(frozen=True)
 class PodRow:
-    """A pod ("namespace/name"), and what it holds of its tier."""
+    """A pod ("namespace/name") and what it requests of its tier."""
 
     pod: str
     priority: int
-    held: Amount
+    requested: Amount
 
 
 @dataclass(frozen=True)
 class ShortfallRow:
-    """Pods hold more of a tier than there is (null: unknown); `pods` would have to go, in this order.
+    """The tier's pods request more than the node can offer. `pods` are those that would be evicted, in this order.
 
-    `reason` is all of it on one line, `since` when it began, so far as that is known (RFC 3339). Pods go
-    `evicts_after_seconds` later (null: they stay).
+    `requested` is what the pods request, `available` what the node can offer (null: unknown), and `missing` the
+    difference. `reason` explains the shortfall in one line. `since` is when it began, if known (RFC 3339). Eviction
+    starts `evicts_after_seconds` after that (null: never).
     """
 
     cause: str
-    held: Amount
-    there_is: Amount | None
+    requested: Amount
+    available: Amount | None
     missing: Amount
     since: str | None
     evicts_after_seconds: int | None
@@ -139,13 +119,13 @@ class ShortfallRow:
 
 @dataclass(frozen=True)
 class TierRow:
-    """One tier: how what is decided came about, why, and what the Node's status offers now (null: nothing).
+    """One tier: how its offer was calculated, why, and what the Node status offers now (null: nothing).
 
-    `shortfall` is null while there is what the tier's pods hold.
+    `shortfall` is null as long as the node can offer what the tier's pods request.
     """
 
-    cpu: ResourceRow
-    memory: ResourceRow
+    cpu: ResourceExplanation
+    memory: ResourceExplanation
     reason: str
     on_offer: Amount | None
     shortfall: ShortfallRow | None
@@ -153,9 +133,9 @@ class TierRow:
 
 @dataclass(frozen=True)
 class LastWriteRow:
-    """What this manager last wrote to the Node, and what called for it; null amounts when it took a tier away.
+    """What this manager last wrote to the Node, and why. Amounts are null if the write withdrew a tier.
 
-    `cpu_milli` and `memory_bytes` are Mid's, `offers` has all tiers.
+    `cpu_milli` and `memory_bytes` are those of Mid. `offers` has all tiers.
     """
 
     time: str
@@ -168,18 +148,35 @@ class LastWriteRow:
 
 @dataclass(frozen=True)
 class PendingWriteRow:
-    """Why what is decided is not on the Node yet; `until` when time alone ends that (RFC 3339)."""
+    """Why the latest decision is not on the Node yet. `until` is when it will be written, if only time delays it (RFC
+    3339).
+    """
 
     reason: str
     until: str | None
 
 
 @dataclass(frozen=True)
-class Explained:
-    """Every term of one node's offers; `resources` are those of Mid, which are in `tiers` as well.
+class ProdWaitRow:
+    """How long Prod pods wait for a resource, in percent of their time; `baseline_percent` without Mid and Batch.
 
-    `cluster` is empty where no manager answers. `pending` is null while the Node says what is decided, `prediction`
-    without a report, `pressure` where there is none, or none for which pods may be evicted.
+    They wait too long since `since` (RFC 3339), null while they do not.
+    """
+
+    resource: str
+    wait_percent: float | None
+    baseline_percent: float | None
+    since: str | None
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Explained:
+    """Every term of one node's offers. `resources` are those of Mid, which `tiers` contains as well.
+
+    `cluster` is empty if the answer does not come from a manager. `pending` is null if the Node shows the latest
+    decision. `prediction` is null if there is no report. `pressure` is null if the node is not under pressure, or if
+    the policy allows no evictions for it. `prod_waits` is empty where they are not measured.
     """
 
     node: str
@@ -190,73 +187,16 @@ class Explained:
     cluster: str
     prediction: PredictionRow | None
     pressure: PressureRow | None
-
-
-@dataclass(frozen=True)
-class FleetRow:
-    """How promises with a target were kept over all nodes; `missed` by at least a thousand outcomes."""
-
-    resource: str
-    horizon_seconds: int
-    nodes: int
-    outcomes: int
-    violation_percent: float
-    target_violation_percent: float
-    missed: bool
-
-
-@dataclass(frozen=True)
-class TailRow:
-    """The tail that nodes without outcomes start from, in scales of the forecast."""
-
-    horizon_seconds: int
-    resource: str
-    quantile: float
-    mean_excess: float
-
-
-@dataclass(frozen=True)
-class PriorRow:
-    """The prior in use: "built-in", or the "fleet"'s, pooled from so many nodes at that time (RFC 3339)."""
-
-    source: str
-    nodes: int
-    pooled: str | None
-    tails: list[TailRow]
-
-
-@dataclass(frozen=True)
-class FleetWithdrawal:
-    """How much of what is lent is taken back a day, as agents of so many nodes measured it over that time at most.
-
-    It is weighted by what is reclaimable; null where that is nothing.
-    """
-
-    nodes: int
-    window_seconds: int
-    cpu_percent_per_day: float | None
-    memory_percent_per_day: float | None
-
-
-@dataclass(frozen=True)
-class FleetPrediction:
-    """Whether the fleet's promises are kept. `alarms` are targets missed by a factor of two for more than a day.
-
-    `refused_nodes` say of their promises what cannot be, and are left out. `withdrawal` is null if no agent reports it.
-    """
-
-    rates: list[FleetRow]
-    prior: PriorRow
-    alarms: list[str]
-    refused_nodes: int
-    withdrawal: FleetWithdrawal | None = None
+    prod_waits: list[ProdWaitRow]
 
 
 @dataclass(frozen=True)
 class Status:
-    """The manager itself. `waiting_for` is what it has not seen in full yet; `config_problem` what it refused.
+    """The state of the manager itself.
 
-    `overdue_loops` take longer than they should: seconds by loop.
+    `waiting_for` lists what it has not read completely yet, and `config_problem` is the error in the policy that it
+    rejected. `overdue_loops` has the loops that take longer than they should, with their seconds. `autoscaler` says
+    whether the manager runs one.
     """
 
     cluster: str
@@ -267,6 +207,7 @@ class Status:
     config_map: str
     config_problem: str | None
     overdue_loops: dict[str, float]
+    autoscaler: bool = True  # an older manager does not say it
 
 
 def nodes(states: list[KnownNode], cluster: str, now: float) -> Nodes:
@@ -289,10 +230,10 @@ def row(state: KnownNode) -> NodeRow:
         allocatable=_amount(allocatable),
         requested=Amount(*state.requested.total),
         used=_amount(report.usage if report else None),
-        predicted_peak=_amount(report.peak if report else None),
+        predicted_peak=_amount(complete(report.peak) if report else None),
         reclaimable=_amount(report.reclaimable if report else None),
-        mid=Amount(*(writing.on_offer(node, Tier.MID) or Resources())),
-        batch=Amount(*(writing.on_offer(node, Tier.BATCH) or Resources())),
+        mid=Amount(*(holdings.on_offer(node, Tier.MID) or Resources())),
+        batch=Amount(*(holdings.on_offer(node, Tier.BATCH) or Resources())),
         wanted=None if wanted is None else Amount(wanted.cpu.result, wanted.memory.result),
         bound=None if wanted is None else Bounds(wanted.cpu.bound, wanted.memory.bound),
         reason=_reason(decision),
@@ -322,42 +263,13 @@ def explained(state: KnownNode, cluster: str = "") -> Explained:
         cluster=cluster,
         prediction=None if report is None else node_prediction.answer(report),
         pressure=None if state.pressed is None else pressure_row(state.pressed),
+        prod_waits=[] if report is None else [_prod_wait(*each) for each in report.prod_waits.items()],
     )
 
 
-def fleet(of: FleetOverview) -> FleetPrediction:
-    """How promises are kept over all nodes."""
-    prior = of.prior
-    tails = [
-        TailRow(horizon, resource, tail.quantile, tail.excess)
-        for horizon, both in sorted(prior.by_horizon.items() if prior else ())
-        for resource, tail in zip(RESOURCES, both, strict=True)
-    ]
-    return FleetPrediction(
-        rates=[
-            FleetRow(
-                resource=rate.resource,
-                horizon_seconds=rate.horizon_seconds,
-                nodes=rate.nodes,
-                outcomes=rate.outcomes,
-                violation_percent=round(rate.violated_percent, 4),
-                target_violation_percent=round(rate.target_percent, 4),
-                missed=rate.is_missed,
-            )
-            for rate in of.rates
-        ],
-        prior=PriorRow("built-in", 0, None, [])
-        if prior is None
-        else PriorRow("fleet", prior.nodes, durations.timestamp(prior.time), tails),
-        alarms=list(of.alarms),
-        refused_nodes=of.refused_nodes,
-        withdrawal=None if of.withdrawal is None else _fleet_withdrawal(of.withdrawal),
-    )
-
-
-def _fleet_withdrawal(of: PooledWithdrawal) -> FleetWithdrawal:
-    cpu, memory = (None if each is None else round(each, 2) for each in of.percents_per_day)
-    return FleetWithdrawal(of.nodes, of.window_seconds, cpu, memory)
+def _prod_wait(resource: str, of: ProdWaiting) -> ProdWaitRow:
+    since = None if of.since is None else durations.timestamp(of.since)
+    return ProdWaitRow(resource, of.wait_percent, of.baseline_percent, since, prod_first.sentence(resource, of))
 
 
 def _reason(decision: Decision | None) -> str:
@@ -376,7 +288,7 @@ def _tier(state: KnownNode, tier: Tier, offer: Offer, time: float) -> TierRow:
         cpu=cpu,
         memory=memory,
         reason=offer.reason,
-        on_offer=_amount(writing.on_offer(state.node, tier)),
+        on_offer=_amount(holdings.on_offer(state.node, tier)),
         shortfall=None if short is None else _shortfall(short),
     )
 
@@ -385,8 +297,8 @@ def _shortfall(of: TrackedShortfall) -> ShortfallRow:
     short = of.shortfall
     return ShortfallRow(
         cause=short.cause.value,
-        held=Amount(*short.held),
-        there_is=_amount(short.there_is),
+        requested=Amount(*short.held),
+        available=_amount(short.there_is),
         missing=Amount(*short.missing),
         since=None if of.began is None else durations.timestamp(of.began),
         evicts_after_seconds=of.patience_seconds,
@@ -395,12 +307,10 @@ def _shortfall(of: TrackedShortfall) -> ShortfallRow:
     )
 
 
-def _resource(of: ResourceExplanation, state: KnownNode, decided: str) -> ResourceRow:
-    terms = [
-        TermRow(term.name, term.value, term.unit, _source(term.source, state), term.time or decided)
-        for term in of.terms
-    ]
-    return ResourceRow(terms, of.bound, of.result)
+def _resource(of: ResourceExplanation, state: KnownNode, decided: str) -> ResourceExplanation:
+    """With the node's own name in the sources; a term whose source has no date gets that of the decision."""
+    terms = (replace(term, source=_source(term.source, state), time=term.time or decided) for term in of.terms)
+    return replace(of, terms=tuple(terms))
 
 
 def _source(source: str, state: KnownNode) -> str:

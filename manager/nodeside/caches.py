@@ -5,6 +5,7 @@ from typing import Any
 
 from manager import informers
 from manager.informers import CachedPod, SharedInformers
+from manager.nodeside.assumed import AssumedPods
 from manager.nodeside.noderesource import report
 from manager.nodeside.noderesource.report import NodeReport
 from manager.nodeside.policy import ClusterPolicy, next_policy
@@ -12,7 +13,8 @@ from manager.nodeside.tenants import Holders
 from manager.pods import NodeRequests, PodLedger, PodRecord
 from manager.settings import ManagerSettings
 from shared.api.core import ConfigMap, Node
-from shared.api.nodemetric import NodeMetric, ResourceThresholds
+from shared.api.nodemetric import NodeMetric
+from shared.api.nodemetric_spec import ResourceThresholds
 from shared.kube.client import Client
 from shared.kube.informer import Informer
 from shared.kube.object_cache import Change, ChangeKind, Kept
@@ -43,6 +45,7 @@ class Caches:
         self._config_map_key = settings.config_map_key
         self._ledger = PodLedger()
         self.holders = Holders()
+        self.assumed = AssumedPods(client.clock)
         self._complete = False
         self._nodes = shared.nodes
         self._nodes.subscribe(self._node)
@@ -129,7 +132,9 @@ class Caches:
         else:
             old, new = (None if each is None else each.record for each in (change.old, change.new))
             self.holders.replace(old, new)
-            self._some_changed(self._ledger.replace(old, new))
+            touched = self._ledger.replace(old, new)
+            self.assumed.observe(old, new)  # only now, so that the pod counts all the time
+            self._some_changed(touched)
 
     def _config_map(self, change: Change[ConfigMap]) -> None:
         config_map = self._config_maps.get(self._config_map_key)

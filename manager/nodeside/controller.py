@@ -21,11 +21,12 @@ from manager.settings import ManagerSettings
 from shared.api.core import Node
 from shared.clock import Clock
 from shared.errors import HeadroomError
+from shared.stop import Stop
 
 logger = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 1.0  # for which a write waits for nodes that may be more urgent
-_IDLE_SECONDS = 0.5
+_IDLE_SECONDS = 10.0  # between two signs of life of a thread that waits
 _SHORTLY_SECONDS = 0.02
 
 
@@ -55,27 +56,30 @@ class NodeResourceController:
         self._turned_at: dict[str, float] = {}  # by thread
         self._failed: dict[str, frozenset[NodePart]] = {}  # by node: the parts that failed since the last look at it
 
-    def run(self, stop: threading.Event) -> None:
+    def run(self, stop: Stop) -> None:
         """Looks at nodes until `stop`; for one thread."""
-        while not stop.is_set():
-            self._turn()
-            name = self._queue.get(_IDLE_SECONDS)
-            if name is not None:
-                self._attempt(name, self._reconcile)
+        with stop.calling(self._queue.wake):
+            while not stop.is_set():
+                self._turn()
+                name = self._queue.get(_IDLE_SECONDS)
+                if name is not None:
+                    self._attempt(name, self._reconcile)
 
-    def write(self, stop: threading.Event) -> None:
+    def write(self, stop: Stop) -> None:
         """Writes what is due until `stop`; for several threads, since a write mostly waits for its answer.
 
         Decisions come first: they are cheap, and find out what is urgent. Under a load that never lets the queue run
         empty, a write waits for that no longer than its patience.
         """
-        while not stop.is_set():
-            self._turn()
-            if not self._is_leader():
-                stop.wait(_IDLE_SECONDS)
-            elif self._outbox.wait(_IDLE_SECONDS):
+        with stop.calling(self._outbox.wake):
+            while not stop.is_set():
+                self._turn()
+                if not self._outbox.wait(_IDLE_SECONDS):
+                    continue
                 may_write = not self._queue.is_filled() or self._outbox.oldest_seconds() > PATIENCE_SECONDS
-                if may_write and self._bucket.take():
+                if not self._is_leader():
+                    self._outbox.clear()  # the next term begins with a look at every node
+                elif may_write and self._bucket.take():
                     self._write_next()
                 else:
                     stop.wait(_SHORTLY_SECONDS)
@@ -182,7 +186,7 @@ class NodeResourceController:
         if urgency is None:
             self._queue.forget(name)
         elif self._dry_run:
-            what = plan.step or (plan.write and plan.write.patch) or (plan.zones and plan.zones.patch) or plan.notice
+            what = plan.step or (plan.write and plan.write.patch) or plan.notice
             logger.info("dry run, not written: %s", what, extra={"node": name})
         elif self._is_leader():
             self._outbox.add(name, urgency)

@@ -8,24 +8,22 @@ from typing import Protocol
 
 import msgspec
 
-from manager import pods
 from manager.nodeside import outages
 from manager.nodeside.eviction.reliever import Pressed
 from manager.nodeside.eviction.tracker import TrackedShortfall
-from manager.nodeside.noderesource import damping, explain, situation, topology, writing
+from manager.nodeside.noderesource import damping, explain, holdings, prod_first, situation, writing
 from manager.nodeside.noderesource.batch import Above
 from manager.nodeside.noderesource.buffer import NOTHING_LEARNED, Learner
 from manager.nodeside.noderesource.damping import Damping
 from manager.nodeside.noderesource.explain import Decision, Known, Offer
+from manager.nodeside.noderesource.holdings import NOTHING_LATELY, Holding
 from manager.nodeside.noderesource.plausibility import ReportHistory
 from manager.nodeside.noderesource.report import NodeReport
 from manager.nodeside.noderesource.situation import NodeFacts
-from manager.nodeside.noderesource.topology import ZoneWrite
 from manager.nodeside.noderesource.writing import NodeWriteRule, OfferChange, Wait, Waiting, Write, WriteRule
 from manager.nodeside.outages import Outage
 from manager.nodeside.policy import ClusterPolicy
 from manager.nodeside.reports import EventReporter
-from manager.nodeside.topologies import Topologies
 from manager.pods import NodeRequests, PodRecord
 from manager.settings import ManagerSettings
 from shared.api.colocation import DEFAULTS, ColocationStrategy, NodeStrategy
@@ -36,6 +34,9 @@ from shared.names import Tier
 from shared.quantity import Resources
 
 logger = logging.getLogger(__name__)
+
+# A scheduler may bind a pod by what a Node showed before a write that is younger than this.
+LATELY_SECONDS = 60.0
 
 
 class LastWrite(msgspec.Struct, frozen=True):
@@ -49,16 +50,12 @@ class LastWrite(msgspec.Struct, frozen=True):
 
 
 class DecidedNode(msgspec.Struct, frozen=True):
-    """A node with the decision about it, and the write that is due or the reason to wait.
-
-    `zones` is the write that is due to the node's NUMA zones.
-    """
+    """A node with the decision about it, and the write that is due or the reason to wait."""
 
     node: Node
     strategy: NodeStrategy | None
     decision: Decision
     outcome: Write | Wait | None
-    zones: ZoneWrite | None = None
 
 
 class Pending(msgspec.Struct, frozen=True):
@@ -79,13 +76,6 @@ class KnownNode(msgspec.Struct, frozen=True):
     strategy: NodeStrategy | None = None
     shortfalls: Mapping[Tier, TrackedShortfall] = msgspec.field(default_factory=dict)
     pressed: Pressed | None = None
-
-
-class LastZoneWrite(msgspec.Struct, frozen=True):
-    """When this process last wrote Batch into the node's zones, and the version that the write replaced."""
-
-    monotonic: float
-    replaced: str
 
 
 class DecisionSources(Protocol):
@@ -116,9 +106,9 @@ class NodeHistory:
 
     decided: DecidedNode | None = None
     standing: CachedNodeConfig | None = None
-    of_pods: tuple[Collection[PodRecord], Above, Mapping[Tier, Resources]] | None = None
+    of_pods: tuple[Collection[PodRecord], Above] | None = None
+    of_holding: tuple[Collection[PodRecord], Node, Mapping[Tier, Resources], Mapping[Tier, Holding]] | None = None
     last_write: LastWrite | None = None
-    last_zone_write: LastZoneWrite | None = None
     look_again_at: float | None = None  # wall time
     failures: tuple[str, ...] = ()
     learner: Learner = field(default_factory=Learner)
@@ -137,13 +127,11 @@ class NodeDecisions:
         settings: ManagerSettings,
         clock: Clock,
         reporter: EventReporter,
-        topologies: Topologies | None = None,
         unheard_seconds: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._unheard_seconds = unheard_seconds
         self._outage: Outage | None = None
         self._caches = caches
-        self._topologies = topologies
         self._clock = clock
         self._reporter = reporter
         self._tiers = settings.tiers
@@ -165,12 +153,11 @@ class NodeDecisions:
         rule = NodeWriteRule.from_strategy(in_effect, kind=self._rule, now=monotonic, last_write=last)
         outcome = None
         if not decision.hold:
-            noted = explain.annotations(node, decision)
-            outcome = writing.plan(node, decision.offers, rule, damping=memory.damping, annotations=noted)
+            obsolete = explain.obsolete_annotations(decision)
+            outcome = writing.plan(node, decision.offers, rule, damping=memory.damping, obsolete=obsolete)
             outcome = self._spared(outcome, decision, in_effect, monotonic - now)
         memory.look_again_at = _look_again_at(decision, outcome, now, monotonic)
-        zones = self._zones(node, memory, decision, in_effect, monotonic)
-        memory.decided = DecidedNode(node, strategy, decision, outcome, zones)
+        memory.decided = DecidedNode(node, strategy, decision, outcome)
         return memory.decided
 
     def written(self, name: str, write: Write) -> None:
@@ -179,11 +166,6 @@ class NodeDecisions:
             memory.last_write = LastWrite(
                 self._clock.now(), self._clock.monotonic(), write.reason, write.why, write.changes
             )
-
-    def zones_written(self, name: str, write: ZoneWrite) -> None:
-        """The write has reached the NodeResourceTopology."""
-        if memory := self._memories.get(name):
-            memory.last_zone_write = LastZoneWrite(self._clock.monotonic(), write.replaced)
 
     def due(self) -> list[str]:
         """The nodes for which elapsed time changes something now; each is returned once."""
@@ -239,21 +221,30 @@ class NodeDecisions:
                 memory.was_ahead = report.update_time
             requested = self._caches.requested(name)
             memory.past = memory.past.after_report(report.updated if report else None, requested.prod)
-            _, above_batch, held = self._of_pods(name, memory)
+            above_batch, held = self._above_batch(name, memory), self._find_holdings(node, memory)
             known = Known(requested, above_batch, memory.was_ahead, memory.past.most_requested, held)
             learned, facts = memory.learner.learned, standing.facts
             decision = explain.decide(
                 node, report, known, strategy, now, tiers=self._tiers, learned=learned, facts=facts
             )
             decision = _confirmed(memory, decision)
+            why = "" if report is None else self._why_paused(node, report, now)
+            decision = explain.paused(decision, why) if why else decision
         except Exception as error:  # whatever data caused it, a failed decision must not leave an offer in place
             decision = explain.failed(error, self._tiers, now)
-            decision = explain.with_floors(decision, pods.sum_held(self._caches.pods(name)))
+            decision = explain.with_floors(decision, self._find_holdings(node, memory))
         failures = tuple(offer.reason for offer in decision.offers.values() if offer.failed)
         if failures and failures != memory.failures:
-            logger.error("tiers withheld, because deciding failed: %s", "; ".join(failures), extra={"node": name})
+            logger.error(
+                "the decision failed, so these tiers are withdrawn: %s", "; ".join(failures), extra={"node": name}
+            )
         memory.failures = failures
         return strategy, decision
+
+    def _why_paused(self, node: Node, report: NodeReport, now: float) -> str:
+        """Why nothing is lent anew on the node; empty if something may be."""
+        thresholds = self._caches.policy.thresholds_of(node)
+        return prod_first.hold(report.prod_waits, report.update_time, thresholds, now)
 
     def _standing(self, node: Node, memory: NodeHistory) -> CachedNodeConfig:
         """The cached facts. Most looks follow a report, with Node and policy unchanged."""
@@ -269,27 +260,24 @@ class NodeDecisions:
         memory.standing = CachedNodeConfig(node, policy, strategy, facts)
         return memory.standing
 
-    def _of_pods(self, name: str, memory: NodeHistory) -> tuple[Collection[PodRecord], Above, Mapping[Tier, Resources]]:
-        """The pods, the facts of those above Batch, and the held amounts; computed once per set of pods."""
+    def _above_batch(self, name: str, memory: NodeHistory) -> Above:
+        """The facts of the pods above Batch; computed once per set of pods."""
         there = self._caches.pods(name)
         if memory.of_pods is None or memory.of_pods[0] is not there:
-            memory.of_pods = there, Above.from_pods(there), pods.sum_held(there)
-        return memory.of_pods
+            memory.of_pods = there, Above.from_pods(there)
+        return memory.of_pods[1]
 
-    def _zones(
-        self, node: Node, memory: NodeHistory, decision: Decision, strategy: ColocationStrategy, monotonic: float
-    ) -> ZoneWrite | None:
-        known = None if self._topologies is None else self._topologies.topology_of(node.metadata.name)
-        last = memory.last_zone_write
-        if known is None or (last is not None and last.replaced == known.resource_version):
-            return None  # in the latter case the result of the last write has not been observed yet
-        overdue = last is None or monotonic - last.monotonic > strategy.update_time_threshold_seconds
-        there = self._caches.pods(node.metadata.name)
-        try:
-            return topology.due(known, node, there, decision, strategy, overdue=overdue)
-        except Exception:  # whatever data caused it, it must not delay the write of the Node itself
-            logger.exception("nothing could be decided about zones", extra={"node": node.metadata.name})
-            return None
+    def _find_holdings(self, node: Node, memory: NodeHistory) -> Mapping[Tier, Holding]:
+        """What pods hold of each tier; computed once per set of pods and version of the Node."""
+        there, lately = self._caches.pods(node.metadata.name), NOTHING_LATELY
+        last, known = memory.last_write, memory.of_holding
+        if last is not None and self._clock.monotonic() - last.monotonic < LATELY_SECONDS:
+            lately = {tier: change.old for tier, change in last.changes.items() if change.old is not None}
+        if known is not None and known[0] is there and known[1] is node and known[2] == lately:
+            return known[3]
+        facts = None if memory.standing is None else memory.standing.facts
+        memory.of_holding = there, node, lately, holdings.find(node, there, facts, lately)
+        return memory.of_holding[3]
 
     def _remember(
         self, memory: NodeHistory, decision: Decision, strategy: ColocationStrategy, monotonic: float
@@ -319,7 +307,7 @@ def _inherits(memory: NodeHistory, node: Node, decision: Decision) -> bool:
     """Whether the first report shows that another process held back Mid; then this process inherits the share."""
     if memory.learned_from is not None or memory.last_write is not None:
         return False
-    mid, shown = decision.offers.get(Tier.MID), writing.on_offer(node, Tier.MID)
+    mid, shown = decision.offers.get(Tier.MID), holdings.on_offer(node, Tier.MID)
     if mid is None or mid.resources is None or shown is None or shown == mid.floor:
         return False  # the held amount was shown for another reason
     memory.learner.inherit(mid.resources.plus(mid.held_back), shown)

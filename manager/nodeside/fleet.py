@@ -4,23 +4,28 @@ An agent reports only on its own node, and may be wrong: a node has one vote in 
 outcomes in a rate.
 """
 
+import heapq
 import logging
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
 from manager.nodeside.noderesource.report import NodeReport
-from manager.nodeside.promises import PooledWithdrawal, pool_withdrawals
+from manager.nodeside.promises import RESOURCES, KeptPromise, PooledWithdrawal, pool_withdrawals
 from manager.nodeside.reports import PersistentProblems, ReportedProblem
+from manager.pods import PodRecord
 from shared.api import predictionprior
 from shared.api.core import ConfigMap
-from shared.api.nodemetric import PredictionPrior
+from shared.api.nodemetric_spec import PredictionPrior
 from shared.api.predictionprior import MOST_HORIZONS, ObservedTail, Prior
 from shared.clock import Clock
 from shared.errors import InvalidInput
 from shared.kube.events import ObjectRef
+from shared.names import LENDING_CLASSES
+from shared.node_kind import NodeKind, node_kind
 from shared.quantity import Resources
 
 logger = logging.getLogger(__name__)
@@ -29,8 +34,10 @@ TURN_SECONDS = 60.0
 DAY_SECONDS = 86400.0
 FRESH_SECONDS = DAY_SECONDS  # older reports do not count
 PRIOR_SECONDS = 3600.0  # between two priors
+KIND_SECONDS = 3600.0  # between two looks at the pods of all nodes
 AHEAD_SECONDS = 300.0  # a prior dated further ahead is ignored
 LEAST_OUTCOMES = 1000  # violations come in runs: fewer outcomes prove little
+MOST_NODES = 20  # of the worst ones
 MISSED_BY = 2.0  # times the target
 TARGET_MISSED = "PredictionTargetMissed"
 _ABOUT = "predictions"
@@ -59,10 +66,74 @@ class PromiseRate(msgspec.Struct, frozen=True):
         return self.resource, self.horizon_seconds
 
 
+class NodeRate(msgspec.Struct, frozen=True):
+    """How one node kept its promises for one resource and horizon."""
+
+    node: str
+    resource: str
+    horizon_seconds: int
+    outcomes: int
+    violated_percent: float
+    target_percent: float
+    cause: str
+
+    @property
+    def times_the_target(self) -> float:
+        return self.violated_percent / self.target_percent if self.target_percent else math.inf
+
+
+def worst_nodes(reports: Iterable[NodeReport]) -> tuple[NodeRate, ...]:
+    """The nodes that broke most promises for their target, each with its worst one; others are left out."""
+    found = []
+    for report in reports:
+        broken = [
+            NodeRate(
+                report.name,
+                one.resource,
+                one.horizon_seconds,
+                one.outcomes,
+                one.violated_percent,
+                one.target_percent,
+                one.cause,
+            )
+            for one in report.promises
+            if one.violated_percent and one.target_percent is not None
+        ]
+        if broken:
+            found.append(max(broken, key=lambda one: one.times_the_target))
+    return tuple(heapq.nsmallest(MOST_NODES, found, key=lambda one: (-one.times_the_target, one.node)))
+
+
 def rates(reports: Iterable[NodeReport]) -> tuple[PromiseRate, ...]:
     """By resource and horizon; nodes without a target, or without an outcome yet, do not count."""
+    return _rates(each for report in reports for each in report.promises)
+
+
+def rates_by_kind(
+    reports: Iterable[NodeReport], kinds: Mapping[tuple[str, str], NodeKind | None]
+) -> dict[NodeKind, tuple[PromiseRate, ...]]:
+    """The rates of nodes of each kind; `kinds` are by node and resource."""
+    found: dict[NodeKind, list[KeptPromise]] = {kind: [] for kind in NodeKind}
+    for report in reports:
+        for one in report.promises:
+            kind = kinds.get((report.name, one.resource))
+            if kind is not None:
+                found[kind].append(one)
+    return {kind: _rates(promises) for kind, promises in found.items()}
+
+
+def kinds_of(node: str, pods: Collection[PodRecord]) -> dict[tuple[str, str], NodeKind | None]:
+    """The node's kind for each resource, by the pods whose unused requests are lent."""
+    lending = [pod for pod in pods if pod.active and pod.priority_class in LENDING_CLASSES]
+    return {
+        (node, resource): node_kind((pod.requests[place], pod.workload) for pod in lending)
+        for place, resource in enumerate(RESOURCES)
+    }
+
+
+def _rates(promises: Iterable[KeptPromise]) -> tuple[PromiseRate, ...]:
     found: defaultdict[tuple[str, int], list[tuple[int, float, float]]] = defaultdict(list)
-    for one in (each for report in reports for each in report.promises):
+    for one in promises:
         if one.outcomes and one.target_percent is not None and one.violated_percent is not None:
             key = (one.resource, one.horizon_seconds)
             found[key].append((one.outcomes, one.violated_percent, one.target_percent))
@@ -117,12 +188,26 @@ def missed_since(
     return {rate.key: before.get(rate.key, now) for rate in found if rate.is_missed_by_far}
 
 
-def said(rate: PromiseRate) -> str:
+def causes_of(reports: Iterable[NodeReport], missed: PromiseRate) -> Counter[str]:
+    """How many of the nodes that miss their own target report each likely cause."""
+    return Counter(
+        one.cause.lower()
+        for report in reports
+        for one in report.promises
+        if (one.resource, one.horizon_seconds) == missed.key
+        and one.cause
+        and one.target_percent is not None
+        and (one.violated_percent or 0.0) > one.target_percent
+    )
+
+
+def said(rate: PromiseRate, causes: Counter[str]) -> str:
     """An alarm in a sentence."""
+    likely = ", ".join(f"{cause} {nodes}" for cause, nodes in causes.most_common())
     return (
         f"promises of {rate.resource} for {rate.horizon_seconds / 3600:g} h were broken in "
         f"{rate.violated_percent:.2f} % of {rate.outcomes} outcomes of {rate.nodes} nodes, for more than a day; the "
-        f"target is {rate.target_percent:.4g} %"
+        f"target is {rate.target_percent:.4g} %{'; likely causes, by number of nodes: ' * bool(likely)}{likely}"
     )
 
 
@@ -131,6 +216,7 @@ class ReportSources(Protocol):
 
     def unsynced(self) -> list[str]: ...
     def reports(self) -> list[NodeReport]: ...
+    def pods(self, name: str) -> Collection[PodRecord]: ...
     def config_map(self) -> ConfigMap | None: ...
 
 
@@ -153,6 +239,8 @@ class FleetOverview:
     ) -> None:
         self.prior: Prior | None = None
         self.rates: tuple[PromiseRate, ...] = ()
+        self.worst_nodes: tuple[NodeRate, ...] = ()
+        self.rates_by_kind: Mapping[NodeKind, tuple[PromiseRate, ...]] = {}
         self.alarms: tuple[str, ...] = ()
         self.refused_nodes = 0
         self.withdrawal: PooledWithdrawal | None = None
@@ -164,6 +252,8 @@ class FleetOverview:
         self._changed = changed
         self._forgot = forgot
         self._forgotten: dict[str, str] = {}  # by node, as of the last turn
+        self._kinds: dict[tuple[str, str], NodeKind | None] = {}
+        self._kinds_since = -math.inf
         self._missed_since: dict[tuple[str, int], float] = {}
         self._alarmed: frozenset[tuple[str, int]] = frozenset()
 
@@ -178,10 +268,15 @@ class FleetOverview:
         now, reports = self._clock.now(), self._cluster.reports()
         fresh = [one for one in reports if one.update_time is not None and now - one.update_time <= FRESH_SECONDS]
         self.refused_nodes = sum(one.promises_problem is not None for one in fresh)
-        self.rates = rates(fresh)
+        self.rates, self.worst_nodes = rates(fresh), worst_nodes(fresh)
+        if now - self._kinds_since >= KIND_SECONDS:
+            of_nodes = (kinds_of(one.name, self._cluster.pods(one.name)) for one in reports)
+            self._kinds = {key: kind for of_node in of_nodes for key, kind in of_node.items()}
+            self._kinds_since = now
+        self.rates_by_kind = rates_by_kind(fresh, self._kinds)
         self.withdrawal = pool_withdrawals((one.reclaimable or Resources(), one.kept) for one in fresh)
         self._publish(reports, fresh, now)
-        self._judge(now)
+        self._judge(fresh, now)
         self._tell_forgotten(reports)
 
     def _publish(self, reports: Sequence[NodeReport], fresh: Sequence[NodeReport], now: float) -> None:
@@ -194,7 +289,7 @@ class FleetOverview:
         found = pooled(fresh, self.prior, now)
         if found is not None and found.differs(self.prior):
             self._adopt(found)
-            logger.info("a prior of the fleet is sent to all nodes", extra={"nodes": found.nodes})
+            logger.info("the fleet's prior is sent to all nodes", extra={"nodes": found.nodes})
             self._changed([one.name for one in reports])
 
     def _tell_forgotten(self, reports: Sequence[NodeReport]) -> None:
@@ -208,19 +303,19 @@ class FleetOverview:
     def _adopt(self, prior: Prior) -> None:
         self.prior, self._wire = prior, predictionprior.to_wire(prior)
 
-    def _judge(self, now: float) -> None:
+    def _judge(self, fresh: Sequence[NodeReport], now: float) -> None:
         """Raises an alarm, and reports its start and its end once each."""
         self._missed_since = missed_since(self._missed_since, self.rates, now)
         alarmed = [rate for rate in self.rates if now - self._missed_since.get(rate.key, now) >= DAY_SECONDS]
-        self.alarms = tuple(map(said, alarmed))
+        self.alarms = tuple(said(rate, causes_of(fresh, rate)) for rate in alarmed)
         keys = frozenset(rate.key for rate in alarmed)
         if keys == self._alarmed:
             return
         self._alarmed = keys
         for alarm in self.alarms:
-            logger.error("a target of predictions is missed: %s", alarm)
+            logger.error("a prediction target is missed: %s", alarm)
         if not keys:
-            logger.info("no target of predictions is missed any more by so much")
+            logger.info("all prediction targets are kept again")
         config_map = self._cluster.config_map()
         if config_map is not None:
             meta = config_map.metadata

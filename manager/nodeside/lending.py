@@ -6,13 +6,13 @@ from typing import Protocol
 from manager.node_peaks import NodePeaks
 from manager.nodeside.noderesource import explain
 from manager.nodeside.noderesource.explain import Decision, Known
-from manager.nodeside.noderesource.report import NodeReport
+from manager.nodeside.noderesource.report import NodeReport, complete
 from manager.nodeside.policy import ClusterPolicy
 from manager.settings import ManagerSettings
 from shared import durations, quantity
 from shared.api.colocation import DEFAULTS
 from shared.api.core import Node, Quantities
-from shared.api.nodemetric import NodeMetricSpec
+from shared.api.nodemetric_spec import NodeMetricSpec
 from shared.clock import Clock
 from shared.names import TIER_RESOURCES, PriorityClass, Tier
 from shared.quantity import Amounts, QuantityError, Resources
@@ -78,7 +78,7 @@ class Lending:
         return _amounts(explain.decide(node, idle, Known(), strategy, now, tiers=self._tiers), self._tiers)
 
     def peaks(self, nodes: Iterable[Node]) -> Mapping[str, NodePeaks] | None:
-        """The predicted peaks of these nodes, for those with a fresh report on enough history.
+        """The predicted peaks of these nodes, for those with a fresh report on enough history that lacks no resource.
 
         None if no node reports at all.
         """
@@ -89,8 +89,10 @@ class Lending:
             if report is None or (report.update_time is None and report.problem is None):
                 continue
             is_any = True
-            if report.peak is not None and report.update_time is not None and self._is_trusted(report, node):
-                found[node.metadata.name] = NodePeaks(report.peak, _of_mid(report), report.update_time)
+            peak, mid = complete(report.peak), _of_mid(report)
+            if peak is None or mid is None or report.update_time is None or not self._is_trusted(report, node):
+                continue
+            found[node.metadata.name] = NodePeaks(peak, mid, report.update_time)
         return found if is_any else None
 
     def _is_trusted(self, report: NodeReport, node: Node) -> bool:
@@ -125,16 +127,18 @@ class Lending:
         return age < _FIRST_REPORTS * strategy.strategy.metric_report_interval_seconds
 
 
-def _of_mid(report: NodeReport) -> Resources:
-    return quantity.total([each.usage for each in report.pods.values() if each.priority_class == PriorityClass.MID])
+def _of_mid(report: NodeReport) -> Resources | None:
+    """The usage of the Mid pods; None if some of it is not reported."""
+    pods = [each for each in report.pods.values() if each.priority_class == PriorityClass.MID]
+    return None if any(None in each.parts for each in pods) else quantity.total([each.usage for each in pods])
 
 
 def _amounts(decision: Decision, tiers: Iterable[Tier]) -> dict[str, int]:
     found: dict[str, int] = {}
     for tier in tiers:
         offer = decision.offers.get(tier)
-        if offer is not None and offer.resources is not None:
-            found |= dict(zip(TIER_RESOURCES[tier], offer.resources, strict=True))
+        if offer is not None and offer.lent is not None:
+            found |= dict(zip(TIER_RESOURCES[tier], offer.lent, strict=True))
     return {name: amount for name, amount in found.items() if amount}
 
 

@@ -13,12 +13,11 @@ from manager.nodeside.eviction.tracker import Tracker
 from manager.nodeside.metrics import ManagerCounters
 from manager.nodeside.nodemetric import lifecycle, spec
 from manager.nodeside.noderesource.report import NodeReport
-from manager.nodeside.noderesource.topology import ZoneWrite
 from manager.nodeside.noderesource.writing import Wait, Waiting, Write
 from manager.nodeside.workqueue import Urgency
 from shared.api.colocation import NodeStrategy
 from shared.api.core import Node
-from shared.api.nodemetric import PredictionPrior
+from shared.api.nodemetric_spec import PredictionPrior
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +28,6 @@ class NodePart(enum.Enum):
     WRITE = enum.auto()
     STEP = enum.auto()
     NOTICE = enum.auto()
-    ZONES = enum.auto()
 
 
 @dataclass(frozen=True)
@@ -45,10 +43,6 @@ class NodePlan:
         return self.decided.outcome if self.decided is not None and isinstance(self.decided.outcome, Write) else None
 
     @property
-    def zones(self) -> ZoneWrite | None:
-        return None if self.decided is None else self.decided.zones
-
-    @property
     def urgencies(self) -> dict[NodePart, Urgency]:
         """The urgency of each pending part, in the order of execution."""
         shrinks = self.write is not None and self.write.shrinks
@@ -56,7 +50,6 @@ class NodePlan:
             (NodePart.WRITE, self.write, Urgency.SHRINK if shrinks else Urgency.GROW),
             (NodePart.STEP, self.step, Urgency.LIFECYCLE),
             (NodePart.NOTICE, self.notice, Urgency.LIFECYCLE),
-            (NodePart.ZONES, self.zones, Urgency.GROW),
         )
         return {part: urgency for part, there, urgency in parts if there is not None}
 
@@ -109,7 +102,7 @@ class NodePlanner:
         try:
             return self.tracker.track(decided.node, decided.strategy, decided.decision, self._caches.pods(name))
         except Exception:
-            logger.exception("it could not be told what pods hold beyond what there is", extra={"node": name})
+            logger.exception("the shortfall of the node could not be calculated", extra={"node": name})
             return None
 
     def _removal(self, name: str, report: NodeReport | None) -> lifecycle.Delete | None:
@@ -130,5 +123,5 @@ class NodePlanner:
 
     def remember_unkept(self, step: lifecycle.Update) -> None:
         """The server dropped what this update requested; it is not requested again."""
-        logger.info("the schema of NodeMetrics lacks what was asked: %s", step.asked, extra={"node": step.name})
+        logger.info("the CRD of NodeMetrics lacks a requested field: %s", step.asked, extra={"node": step.name})
         self._unkept[step.name] = step.asked

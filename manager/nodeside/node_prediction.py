@@ -4,13 +4,16 @@ from dataclasses import dataclass
 
 from manager.nodeside import promises
 from manager.nodeside.noderesource.report import NodeReport
+from shared.recommendation import ModelRecommendation
 
 
 @dataclass(frozen=True)
 class PromiseRow:
-    """One resource for one horizon: `peak` in milli-cores or bytes; null is what the agent does not say.
+    """The predicted peak of one resource for one horizon, in milli-cores or bytes. null if the agent does not report
+    it.
 
-    `violation_percent` is of outcomes, `lent_percent` the mean share of requests that was above the promise.
+    `violation_percent` is the percentage of outcomes in which usage exceeded the promise. `lent_percent` is the mean
+    percentage of requests above the promise.
     """
 
     resource: str
@@ -24,7 +27,9 @@ class PromiseRow:
 
 @dataclass(frozen=True)
 class ShadowRow:
-    """A model that lends nothing: what it would have lent for the first horizon, and how often it was wrong."""
+    """A model that runs without effect: how much it would have offered for the first horizon, and how often it would
+    have been exceeded.
+    """
 
     model: str
     outcomes: int
@@ -36,7 +41,7 @@ class ShadowRow:
 
 @dataclass(frozen=True)
 class WithdrawalRow:
-    """How much of what is lent is taken back a day, over that window."""
+    """Percentage of the offer that is withdrawn per day, over a window."""
 
     window_seconds: int
     cpu_percent_per_day: float | None
@@ -44,19 +49,11 @@ class WithdrawalRow:
 
 
 @dataclass(frozen=True)
-class RecommendationRow:
-    """The model that the node should lend by, and why, in the words of its agent."""
-
-    model: str
-    sentence: str
-
-
-@dataclass(frozen=True)
 class PredictionRow:
-    """What the node's agent promises, and how its promises of four weeks were kept.
+    """The promises of the node's agent, and how those of the last four weeks were kept.
 
-    `prior` is what its margins start from, empty for a model without. `recommended` is null without shadows, and
-    `problem` why promises, shadows and withdrawals are left out.
+    `prior` is what the margins start from; it is empty for a model without a prior. `recommended` is null without
+    shadow models. `problem` says why promises, shadows and withdrawals are left out.
     """
 
     model: str
@@ -64,14 +61,13 @@ class PredictionRow:
     promises: list[PromiseRow]
     shadows: list[ShadowRow]
     withdrawals: list[WithdrawalRow]
-    recommended: RecommendationRow | None
+    recommended: ModelRecommendation | None
     problem: str | None
 
 
 def answer(report: NodeReport) -> PredictionRow:
     """The answer from the node's report, with the recommended model."""
     kept, problem = report.kept, report.promises_problem
-    recommended = promises.recommended(report.model, kept, report.spec)
     return PredictionRow(
         model=report.model,
         prior=report.prior,
@@ -91,6 +87,6 @@ def answer(report: NodeReport) -> PredictionRow:
             ShadowRow(one.model, one.outcomes, *one.violated_percents, *one.lent_percents) for one in kept.shadows
         ],
         withdrawals=[WithdrawalRow(one.window_seconds, *one.percents_per_day) for one in kept.withdrawals],
-        recommended=None if recommended is None else RecommendationRow(*recommended),
+        recommended=promises.recommended(report.model, kept, report.spec),
         problem=None if problem is None else str(problem),
     )

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from manager.nodeside.noderesource import writing
-from manager.nodeside.noderesource.report import NodeReport
+from manager.nodeside.noderesource import holdings
+from manager.nodeside.noderesource.report import NodeReport, complete
 from manager.pods import NodeRequests
 from manager.trends import Sample, Trends
 from shared import durations
@@ -77,10 +77,10 @@ class NodeAmounts(NamedTuple):
 
     @classmethod
     def read(cls, node: Node, requested: NodeRequests, report: NodeReport | None) -> "NodeAmounts":
-        mid = writing.on_offer(node, Tier.MID) or Resources()
+        mid = holdings.on_offer(node, Tier.MID) or Resources()
         if report is None:
             return cls(None, requested.total, None, mid, None)
-        return cls(report.usage, requested.total, report.peak, mid, report.prod_usage)
+        return cls(report.usage, requested.total, complete(report.peak), mid, report.prod_usage)
 
 
 AMOUNTS = NodeAmounts._fields

@@ -10,14 +10,13 @@ from manager.nodeside.node_plans import NodePart, NodePlan, NodePlanner
 from manager.nodeside.nodemetric import lifecycle
 from manager.nodeside.nodemetric.lifecycle import LifecycleOutcome
 from manager.nodeside.noderesource.explain import Decision
-from manager.nodeside.noderesource.topology import ZoneWrite
 from manager.nodeside.noderesource.writing import Write
 from manager.nodeside.reports import EventReporter
 from shared.api.core import Node
 from shared.kube import objects
 from shared.kube.client import Client, Patch
 from shared.kube.errors import Conflict, NotFound
-from shared.kube.resources import NODERESOURCETOPOLOGIES, NODES
+from shared.kube.resources import NODES
 
 logger = logging.getLogger(__name__)
 
@@ -52,8 +51,6 @@ class NodeWrites:
                 self._take(plan.step)
             elif plan.notice is not None and part is NodePart.NOTICE:
                 self._say(plan.notice)
-            elif plan.zones is not None and part is NodePart.ZONES:
-                self._write_zones(name, plan.zones)
 
     def _take(self, step: lifecycle.Step) -> None:
         """Executes a step of the NodeMetric's lifecycle, and remembers one that had no effect."""
@@ -73,7 +70,7 @@ class NodeWrites:
                 self._answered[name] = written.resource_version
                 return self._written(decided.node, decided.outcome, decided.decision)
             except NotFound:
-                return logger.info("node vanished before its write", extra={"node": name})
+                return logger.info("node deleted before its write", extra={"node": name})
             except Conflict:
                 self.counters.conflicts.inc()
                 conflicts += 1
@@ -91,7 +88,7 @@ class NodeWrites:
             patch = notice.patch(self._client.clock.now())
             written = self._client.patch(NODES, name, patch, kind=Patch.STRATEGIC, subresource="status")
         except NotFound:
-            return logger.info("node vanished before its condition was written", extra={"node": name})
+            return logger.info("node deleted before its condition was written", extra={"node": name})
         self._answered[name] = written.resource_version
         with self.planner.lock:
             self.planner.tracker.record_notice(notice)
@@ -100,16 +97,6 @@ class NodeWrites:
             said = notice.said[type_]
             self._reporter.node_event(notice.node, said.event_type, said.event_reason(type_), said.message)
         return None
-
-    def _write_zones(self, name: str, write: ZoneWrite) -> None:
-        """Patches the NodeResourceTopology. Raises Conflict if it has changed; the watch then queues the node again."""
-        try:
-            self._client.patch(NODERESOURCETOPOLOGIES, name, write.patch, kind=Patch.JSON)
-        except NotFound:
-            return logger.info("zones vanished before their write", extra={"node": name})
-        with self.planner.lock:
-            self.planner.decisions.zones_written(name, write)
-        return self.counters.zone_writes.inc()
 
     def forget(self, name: str) -> None:
         """The node does not exist any more."""

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+from shared import names
 from shared.api.core import Quantities
 from shared.api.meta import Wire
 from shared.api.nodemetric import PodExtensions
@@ -55,17 +56,14 @@ class PodPeaks:
         self._lock = threading.Lock()
         self._kept: dict[str, _NodePeaks] = {}
 
-    def read(self, nodes: Collection[str]) -> Mapping[str, Resources]:
-        """The peaks of the pods on these nodes by "namespace/name", as far as they are known.
+    def read(self, pods: Mapping[str, Collection[str]]) -> Mapping[str, Resources]:
+        """The peaks of these `pods` by "namespace/name", as far as they are known; `pods` are by node.
 
-        Beyond `MOST_READ` nodes, none are read.
+        The report of a node counts for its own pods alone. Beyond `MOST_READ` nodes, none are read.
         """
-        if len(nodes) > MOST_READ:
+        if len(pods) > MOST_READ:
             return {}
-        found: dict[str, Resources] = {}
-        for node in nodes:
-            found |= self._read_node(node)
-        return found
+        return {key: peak for node, keys in pods.items() for key, peak in self._read_node(node).items() if key in keys}
 
     def _read_node(self, node: str) -> Mapping[str, Resources]:
         with self._lock:
@@ -97,7 +95,9 @@ def _peaks(pods: Collection[_ReportedPod]) -> dict[str, Resources]:
 
 
 def _amount(reported: Quantities) -> Resources | None:
-    """The amount; None if it cannot be a peak."""
+    """The amount; None if it cannot be a peak, or lacks a resource."""
+    if not {names.CPU, names.MEMORY} <= reported.keys():
+        return None
     try:
         peak = Resources.parse(reported)
     except (QuantityError, ValueError):

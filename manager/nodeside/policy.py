@@ -6,7 +6,7 @@ from shared import names
 from shared.api import colocation, thresholds
 from shared.api.colocation import ColocationConfig, NodeStrategy
 from shared.api.core import ConfigMap, Node
-from shared.api.nodemetric import ResourceThresholds
+from shared.api.nodemetric_spec import ResourceThresholds
 from shared.api.thresholds import ThresholdConfig
 from shared.errors import InvalidInput
 

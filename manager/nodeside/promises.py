@@ -16,13 +16,15 @@ from shared.api import predictionprior, predictpolicy
 from shared.api.nodemetric import (
     MOST_SHADOWS,
     LastForgotten,
-    NodeMetricSpec,
     Prediction,
     PriorInUse,
     Promise,
+    PromiseDebt,
     Shadow,
+    SurpriseCause,
     Withdrawal,
 )
+from shared.api.nodemetric_spec import NodeMetricSpec
 from shared.api.predictionprior import WINDOW_DAYS, ObservedTail
 from shared.errors import InvalidInput
 from shared.quantity import INT64_MAX, Resources
@@ -48,6 +50,7 @@ class KeptPromise(msgspec.Struct, frozen=True, gc=False):
     violated_percent: float | None
     lent_percent: float | None
     tail: ObservedTail | None
+    cause: str = ""  # the likely one of the last surprise, of SurpriseCause
 
 
 class ShadowModel(msgspec.Struct, frozen=True, gc=False):
@@ -177,7 +180,19 @@ def _read(promise: Promise, resource: str, source: str) -> KeptPromise:
         _percent(violated, source, f"{at}.{resource}ViolationPercent"),
         _percent(lent, source, f"{at}.{resource}LentPercent"),
         tail,
+        _cause(
+            {"cpu": promise.cpu_debt, "memory": promise.memory_debt}[resource], source, f"{at}.{resource}Debt.cause"
+        ),
     )
+
+
+def _cause(debt: PromiseDebt | None, source: str, field: str) -> str:
+    """Empty if it is not known."""
+    cause = (debt.cause if debt else None) or SurpriseCause.UNKNOWN
+    if cause not in list(SurpriseCause):
+        known = ", ".join(each for each in SurpriseCause if each)
+        raise _refused(source, field, cause[:MOST_TEXT], f"expected one of {known}")
+    return cause
 
 
 def _shadow(shadow: Shadow, source: str) -> ShadowModel:

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
-from manager.nodeside.noderesource import preparation
+from manager.nodeside.noderesource import situation
 from manager.nodeside.noderesource.explain import Decision
 from manager.nodeside.noderesource.writing import Write
 from manager.nodeside.policy import ClusterPolicy
@@ -81,29 +81,29 @@ class EventReporter:
             return
         self._reported_config = version
         if config_map is None:
-            logger.warning("there is no ConfigMap, so colocation is disabled")
+            logger.warning("the ConfigMap does not exist, so colocation is disabled")
             self._standing.replace(_CONFIG, ())
             return
         meta = config_map.metadata
         regarding = ObjectRef("v1", "ConfigMap", meta.name, meta.namespace, meta.uid)
         refused = []
         if policy.thresholds_problem is not None:
-            logger.error("thresholds refused, the last good ones stay: %s", policy.thresholds_problem)
+            logger.error("thresholds rejected, the last valid ones stay in effect: %s", policy.thresholds_problem)
             refused.append(ReportedProblem(regarding, THRESHOLDS_REFUSED, str(policy.thresholds_problem)))
         if policy.problem is not None:
-            logger.error("configuration refused, the last good one stays: %s", policy.problem)
+            logger.error("configuration rejected, the last valid one stays in effect: %s", policy.problem)
             refused.append(ReportedProblem(regarding, CONFIG_REFUSED, str(policy.problem)))
             self._standing.replace(_CONFIG, refused)
             return
         logger.info("configuration in effect", extra={"enabled": policy.enabled})
         for problem in policy.config.problems:
-            logger.error("a node config has a problem: %s", problem)
+            logger.error("a node config is invalid: %s", problem)
         problems = [ReportedProblem(regarding, CONFIG_PROBLEM, str(problem)) for problem in policy.config.problems]
         self._standing.replace(_CONFIG, refused + problems)
 
     def strategy(self, node: Node, strategy: NodeStrategy | None) -> None:
         """A node's own annotations and labels were read; their problems affect only that node."""
-        found = (() if strategy is None else strategy.problems) + preparation.problems(node)
+        found = (() if strategy is None else strategy.problems) + situation.problems(node)
         reported = self._reported_nodes.get(node.metadata.name, ())
         if not found and not reported:
             return
@@ -112,7 +112,7 @@ class EventReporter:
             return
         self._reported_nodes[node.metadata.name] = problems
         for problem in problems:
-            logger.error("part of the node's own annotations and labels is not in effect: %s", problem)
+            logger.error("an annotation or label of the node is invalid and is ignored: %s", problem)
         regarding = _node(node)
         said = [ReportedProblem(regarding, STRATEGY_REFUSED, problem) for problem in problems]
         self._standing.replace(_about(node.metadata.name), said)

@@ -9,16 +9,13 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeAlias
 
+from manager.nodeside.assumed import AssumedPods
 from manager.pods import NOTHING, UNITS, PodRecord, sum_held
 from shared import explanation, names
 from shared.api.core import Namespace
 from shared.api.pods import amounts
-from shared.clock import Clock
 from shared.names import Tier
 from shared.quantity import QuantityError, Resources
-
-# For which a pod counts that the extender admitted, and whose binding has not been observed yet.
-PASSED_SECONDS = 5.0
 
 Bound: TypeAlias = int | str  # in milli-cores or bytes; a text says why it is invalid
 Bounds: TypeAlias = Mapping[str, Bound]  # by annotation; most namespaces have none
@@ -53,12 +50,11 @@ class NamespaceTenants:
         self,
         namespace: Callable[[str], Namespace | None],
         holders: Callable[[str], Iterable[PodRecord]],
-        clock: Clock,
+        assumed: AssumedPods,
     ) -> None:
         self._namespace = namespace
         self._holders = holders
-        self._clock = clock
-        self._passed: dict[str, tuple[PodRecord, float]] = {}  # by UID, with the end (monotonic) of its validity
+        self._assumed = assumed
 
     def why_denied(self, namespace: str, pod: PodRecord) -> str | None:
         """Why a pod may not enter the namespace; None if it may, or if unknown."""
@@ -68,19 +64,15 @@ class NamespaceTenants:
         return _refusal(namespace, bounds, pod, (each for each in self._holders(namespace) if each.key != pod.key))
 
     def why_refused(self, pod: PodRecord) -> str | None:
-        """Why an admitted pod may go to no node; a pod that may counts from now on."""
-        namespace, now = namespace_of(pod), self._clock.monotonic()
+        """Why an admitted pod may go to no node: the namespace's bound pods and its assumed ones count."""
+        namespace = namespace_of(pod)
         bounds = self._bounds(namespace, pod)
         if bounds is None:
             return None
-        bound = {each.uid: each for each in self._holders(namespace) if each.node}
-        self._passed = {uid: known for uid, known in self._passed.items() if known[1] > now and uid not in bound}
-        others = bound | {uid: each for uid, (each, _) in self._passed.items() if namespace_of(each) == namespace}
+        others = {each.pod.uid: each.pod for each in self._assumed.others(pod) if namespace_of(each.pod) == namespace}
+        others |= {each.uid: each for each in self._holders(namespace) if each.node}
         others.pop(pod.uid, None)
-        why = _refusal(namespace, bounds, pod, others.values())
-        if why is None:
-            self._passed[pod.uid] = pod, now + PASSED_SECONDS
-        return why
+        return _refusal(namespace, bounds, pod, others.values())
 
     def _bounds(self, namespace: str, pod: PodRecord) -> Bounds | None:
         if pod.held_tier is None:
@@ -126,7 +118,7 @@ def _beyond(tier: Tier, annotations: Iterable[str], bounds: Bounds, holds: Resou
         if bound is not None and more > 0 and there + more > bound:
             most, holding, asked = (explanation.amount(each, unit) for each in (bound, there, more))
             return (
-                f"may hold {most} of {tier.capitalize()} {resource} at most (annotation {annotation}): its pods hold "
-                f"{holding}, this one asks for {asked}"
+                f"may request {most} of {tier.capitalize()} {resource} at most (annotation {annotation}): "
+                f"its pods request {holding}, this one requests {asked}"
             )
     return None

@@ -70,7 +70,7 @@ def _rows(report: NodeReport) -> list[HistogramRow]:
         if problem:
             raise InvalidInput(source=source, field=f"{_FIELD}[{one.resource}]", value=one, problem=problem)
     by_resource = {one.resource: one for one in found}
-    peaks = dict(zip(RESOURCES, report.peak or (None, None), strict=True))
+    peaks = dict(zip(RESOURCES, report.peak, strict=True))
     return [
         HistogramRow(
             resource=resource,

@@ -14,7 +14,7 @@ import numpy as np
 from fastapi import APIRouter, Query, Response
 
 from manager.nodeside.node_trends import AmountSeries, amount_series
-from manager.nodeside.workloads import BARE, PodSource, WorkloadSum, measured_pods, requested_amounts
+from manager.nodeside.workloads import ANY, BARE, PodSource, WorkloadSum, measured_pods, merged, requested_amounts
 from manager.trends import Sample, Trends
 from shared import durations
 from shared.clock import Clock
@@ -57,8 +57,13 @@ class WorkloadTrends:
 
     def answer(self, namespace: str, kind: str, name: str, pod: str = "") -> WorkloadTrend:
         """A bare pod is its own workload."""
-        workload = f"{namespace}/{name}" if kind == BARE else f"{namespace}/{kind}/{name}"
-        times, values = self._trends.read(_pod_key(workload, f"{namespace}/{pod}") if pod else workload)
+        if kind != BARE:
+            workload = f"{namespace}/{kind}/{name}"
+            series = _pod_key(workload, f"{namespace}/{pod}") if pod else workload
+        else:
+            key = f"{namespace}/{pod or name}"
+            series = key if key.endswith(ANY) else _pod_key(key, key)
+        times, values = self._trends.read(series)
         return WorkloadTrend(
             namespace, kind, name, pod, [durations.timestamp(time) for time in times], *amount_series(values)
         )
@@ -94,7 +99,7 @@ def _sample(cluster: PodSource, now: float) -> Mapping[str, Sample]:
         pods.append((cpu, pod.key, memory, pod.workload, used or _UNKNOWN))
     sums = (
         (one.cpu, name, one.memory, (one.used_cpu, one.used_memory) if one.measured else _UNKNOWN)
-        for name, one in workloads.items()
+        for name, one in merged(workloads).items()
     )
     # Names settle equal amounts, so that the same ones stay.
     sampled = {name: (*used, cpu, memory) for cpu, name, memory, used in heapq.nlargest(MOST_WORKLOADS, sums)}

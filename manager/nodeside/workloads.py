@@ -1,6 +1,7 @@
 """The requests and usage of the pods on nodes, by workload: `GET /api/v1/workloads`."""
 
 import operator
+import re
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -11,7 +12,7 @@ import msgspec
 from fastapi import APIRouter, HTTPException, Query, Response
 
 from manager.nodeside.answers import Amount
-from manager.nodeside.noderesource.report import NodeReport
+from manager.nodeside.noderesource.report import NodeReport, complete
 from manager.pods import PodRecord
 from shared import durations, errors
 from shared.clock import Clock
@@ -24,13 +25,17 @@ STALE_SECONDS = 900.0  # a report older than this says nothing of the present; K
 MOST_ROWS = 500
 MOST_PODS = 1000
 BARE = "Pod"  # the kind of a pod that no controller replaces
+ANY = "*"  # ends the name of a row for bare pods alike; no pod's name has it
+# A number, or what an API server adds to a generateName.
+_COUNTED_END = re.compile(r"-(?:\d+|[bcdfghjklmnpqrstvwxz2456789]{5})$")
 
 Order = Literal["workload", "tier", "pods", "nodes", "cpu_requested", "cpu_used", "memory_requested", "memory_used"]
 
 
 @dataclass(frozen=True)
 class WorkloadRow:
-    """The active pods of one workload that are on nodes. The kind of a pod without a controller is "Pod".
+    """The active pods of one workload that are on nodes. The kind of a pod without a controller is "Pod". Several of
+    them are one row, "name-*", if their names differ only in a number or a generated end.
 
     `tiers` are those of its pods: "prod", with pods of no class, "mid", "batch" or "free". `requested` is of the nodes'
     own resources and of Mid and Batch. `used` is the usage of the `measured_pods`, null if there are none.
@@ -87,8 +92,8 @@ class WorkloadPods:
     pods: list[WorkloadPodRow]
 
 
-# The predicted peaks of the pods on some nodes, by "namespace/name"; `pod_peaks.PodPeaks.read` is one.
-PeakSource: TypeAlias = Callable[[Collection[str]], Mapping[str, Resources]]
+# The predicted peaks of pods by "namespace/name", of those asked for by node; `pod_peaks.PodPeaks.read` is one.
+PeakSource: TypeAlias = Callable[[Mapping[str, Collection[str]]], Mapping[str, Resources]]
 
 
 class PodSource(Protocol):
@@ -127,6 +132,16 @@ class WorkloadSum:
             self.used_cpu += used[0]
             self.used_memory += used[1]
 
+    def merge(self, other: "WorkloadSum") -> None:
+        self.pods += other.pods
+        self.cpu += other.cpu
+        self.memory += other.memory
+        self.measured += other.measured
+        self.used_cpu += other.used_cpu
+        self.used_memory += other.used_memory
+        self.nodes |= other.nodes
+        self.classes |= other.classes
+
 
 class WorkloadTable:
     """Adds up at most once in `KEPT_SECONDS`, and only when asked. Safe for any thread."""
@@ -163,7 +178,8 @@ class WorkloadTable:
     def pods(self, namespace: str, kind: str, name: str, limit: int) -> WorkloadPods | None:
         """None for a workload without active pods on nodes."""
         now = self._clock.now()
-        workload, bare = f"{namespace}/{kind}/{name}", f"{namespace}/{name}" if kind == BARE else None
+        wanted = f"{namespace}/{name}" if kind == BARE else f"{namespace}/{kind}/{name}"
+        key_of = _alike if name.endswith(ANY) else str
         found = [
             WorkloadPodRow(
                 name=pod.key.partition("/")[2],
@@ -173,13 +189,16 @@ class WorkloadTable:
                 used=None if used is None else Amount(*used),
             )
             for node, pod, used in measured_pods(self._cluster, now)
-            if (pod.workload == workload if pod.workload else pod.key == bare)
+            if (pod.workload or key_of(pod.key)) == wanted
         ]
         if not found:
             return None
         found.sort(key=lambda pod: (pod.used is None, -(pod.used.cpu_milli if pod.used else 0), pod.name))
         listed = found[:limit]
-        peaks = self._peaks({pod.node for pod in listed})
+        by_node: defaultdict[str, set[str]] = defaultdict(set)
+        for pod in listed:
+            by_node[pod.node].add(f"{namespace}/{pod.name}")
+        peaks = self._peaks(by_node)
         told = [
             replace(pod, predicted_peak=Amount(*peaks[key])) if (key := f"{namespace}/{pod.name}") in peaks else pod
             for pod in listed
@@ -192,9 +211,29 @@ def rows(cluster: PodSource, now: float) -> list[WorkloadRow]:
     sums: defaultdict[str, WorkloadSum] = defaultdict(WorkloadSum)
     for node, pod, used in measured_pods(cluster, now):
         sums[pod.workload or pod.key].add(node, pod, used)
-    return sorted(
-        (_row(key, total) for key, total in sums.items()), key=lambda row: (row.namespace, row.name, row.kind)
-    )
+    found = (_row(key, total) for key, total in merged(sums).items())
+    return sorted(found, key=lambda row: (row.namespace, row.name, row.kind))
+
+
+def merged(sums: Mapping[str, WorkloadSum]) -> dict[str, WorkloadSum]:
+    """With one sum for bare pods alike, if there are several."""
+    keys: defaultdict[str, list[str]] = defaultdict(list)
+    for key in sums:
+        keys[_alike(key) if key.count("/") == 1 else key].append(key)
+    found = {}
+    for together, each in keys.items():
+        if len(each) == 1:
+            found[each[0]] = sums[each[0]]
+            continue
+        found[together] = WorkloadSum()
+        for key in each:
+            found[together].merge(sums[key])
+    return found
+
+
+def _alike(key: str) -> str:
+    """What the keys of bare pods alike have in common."""
+    return _COUNTED_END.sub(f"-{ANY}", key)
 
 
 def tier_of(priority_class: PriorityClass) -> str:
@@ -232,7 +271,7 @@ def router(table: WorkloadTable) -> APIRouter:
 
 
 def measured_pods(cluster: PodSource, now: float) -> Iterator[tuple[str, PodRecord, tuple[int, int] | None]]:
-    """The active pods of all nodes, each with its node and what a recent report says that it uses."""
+    """The active pods of all nodes, each with its node and its usage by a recent report, None where that lacks any."""
     for node in cluster.names():
         report = cluster.report(node)
         is_recent = report is not None and report.update_time is not None and now - report.update_time < STALE_SECONDS
@@ -240,7 +279,7 @@ def measured_pods(cluster: PodSource, now: float) -> Iterator[tuple[str, PodReco
         for pod in cluster.pods(node):
             if pod.active:
                 used = usages.get(pod.key)
-                yield node, pod, None if used is None else (used.cpu_milli, used.memory_bytes)
+                yield node, pod, None if used is None else complete(used.parts)
 
 
 def requested_amounts(pod: PodRecord) -> tuple[int, int]:

@@ -13,8 +13,6 @@ from collections.abc import Iterable
 from shared.clock import Clock
 from shared.kube.retry import Jitter
 
-_POLL_SECONDS = 0.2  # only the machine's own clock can wake a waiting thread
-
 
 class WorkQueue:
     """Names to look at now, and names to look at later; filled from any thread, drained by one."""
@@ -47,6 +45,7 @@ class WorkQueue:
             if name not in self._delayed:
                 self._delayed[name] = now + self._jitter.delay_seconds(self._failures[name], error)
                 heapq.heappush(self._later, (self._delayed[name], name))
+                self._filled.notify()
             return max(0.0, self._delayed[name] - now)
 
     def forget(self, name: str) -> None:
@@ -55,18 +54,24 @@ class WorkQueue:
             self._failures.pop(name, None)
 
     def get(self, timeout_seconds: float) -> str | None:
-        """The next name, or None if there is none within the time."""
+        """The next name, or None if there is none within the time, or `wake` ends the wait."""
         with self._filled:
             self._taken = None
             self._promote()
             if not self._ready and timeout_seconds > 0:
-                self._filled.wait(min(timeout_seconds, _POLL_SECONDS))
+                next_later = self._later[0][0] - self._clock.monotonic() if self._later else timeout_seconds
+                self._clock.wait_notified(self._filled, min(timeout_seconds, next_later))
                 self._promote()
             if not self._ready:
                 return None
             name = self._taken = self._ready.popleft()
             del self._queued[name]
             return name
+
+    def wake(self) -> None:
+        """Ends a wait in `get`."""
+        with self._filled:
+            self._filled.notify_all()
 
     def __len__(self) -> int:
         with self._filled:
@@ -96,7 +101,7 @@ class WorkQueue:
 
     def _push(self, names: Iterable[str]) -> None:
         now = self._clock.monotonic()
-        for name in names:
+        for name in sorted(names):  # callers have sets, whose order would differ from run to run
             if name not in self._queued:
                 self._queued[name] = now
                 self._ready.append(name)
@@ -187,9 +192,22 @@ class Outbox:
             self._lock.notify()
 
     def wait(self, timeout_seconds: float) -> bool:
-        """Whether `pop` has a name to return within the time."""
+        """Whether `pop` has a name to return within the time, or when `wake` ends the wait."""
         with self._lock:
-            return self._lock.wait_for(self._has_next, timeout_seconds)
+            if not self._has_next():
+                self._clock.wait_notified(self._lock, timeout_seconds)
+            return self._has_next()
+
+    def wake(self) -> None:
+        """Ends all waits."""
+        with self._lock:
+            self._lock.notify_all()
+
+    def clear(self) -> None:
+        """No node needs a write any more."""
+        with self._lock:
+            for lane in self._lanes.values():
+                lane.clear()
 
     def _has_next(self) -> bool:
         return any(name not in self._popped for lane in self._lanes.values() for name in lane)

@@ -9,8 +9,7 @@ const HORIZON = 86400; // seconds that a promise is for, where its model says no
 const SCALES = { cpu_milli: 1000, memory_bytes: 2 ** 30 }; // of a core, and of a GiB
 const UNITS = { cpu_milli: "cores", memory_bytes: "GiB" };
 const LABELS = { used: "used", requested: "requested", predicted_peak: "predicted peak", mid: "Mid on offer", allocatable: "allocatable" };
-
-const TRUTH = { prod_used: "used by Prod and the system", predicted_peak: "promised peak", broken: "above a promise" };
+const NODE_LABELS = { ...LABELS, predicted_peak: "promised peak", prod_used: "used by Prod and the system", broken: "above a promise" };
 
 // Up to `remembered` (milliseconds) it comes from the manager's memory, from then on from what the page has seen.
 // `begun` are the nodes whose memory was asked for.
@@ -133,7 +132,9 @@ const ticksOf = top => {
   return [0, 1, 2, 3, 4].map(each => Number((each * step).toPrecision(6))).filter(each => each <= top);
 };
 
-const inUnit = value => value === null ? "–" : value < 10 ? value.toFixed(2) : value < 1000 ? value.toFixed(1) : value.toFixed(0);
+const trimmed = (value, digits) => value.toLocaleString("en", { maximumFractionDigits: digits });
+const percentage = value => value === null ? "unknown" : `${trimmed(value, 2)} %`;
+const inUnit = value => value === null ? "–" : value < 10 ? value.toFixed(2) : value < 1000 ? value.toFixed(1) : trimmed(value, 0);
 
 const drawn = (tag, attributes = {}, text = "") => {
   const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
@@ -159,7 +160,7 @@ const drawSpark = ({ svg, paths }, course, name, key, allocatable) => {
   svg.setAttribute("aria-label", `used ${inUnit(used.at(-1))} of ${inUnit(allocatable)} ${UNITS[key]}`);
 };
 
-const PLOT = { height: 130, left: 40, right: 8, top: 8, bottom: 18 };
+const PLOT = { height: 130, left: 46, right: 8, top: 8, bottom: 18 };
 
 const legend = labels => {
   const list = element("ul", "legend");
@@ -255,7 +256,7 @@ const makePlot = (title, unit, labels) => {
     for (const tick of ticksOf(top)) {
       const y = rounded(box.height * (1 - tick / top));
       plane.append(drawn("path", { class: "grid", d: `M0 ${y}H${box.width}` }),
-        drawn("text", { x: -6, y: y + 4, "text-anchor": "end" }, String(tick)));
+        drawn("text", { x: -6, y: y + 4, "text-anchor": "end" }, trimmed(tick, 6)));
     }
     for (const [time, anchor, x] of [[box.from, "start", 0], [box.to, "end", box.width]]) {
       plane.append(drawn("text", { x, y: box.height + 14, "text-anchor": anchor }, new Date(time).toLocaleTimeString()));
@@ -315,32 +316,37 @@ const plotsOfBoth = (title, labels) => {
   return { root, plots };
 };
 
-const makePlots = (title, course, name) => {
-  const { root, plots } = plotsOfBoth(title, LABELS);
-  const draw = allocatable => plots.forEach(([key, plot]) => {
+const makePlots = (title, course, name, labels = LABELS) => {
+  const { root, plots } = plotsOfBoth(title, labels);
+  const draw = (allocatable, more = () => []) => plots.forEach(([key, plot]) => {
     const most = allocatable ? allocatable[key] / SCALES[key] : null;
     const lines = PLOTTED.map(amount => [amount, courseOf(course, name, amount, key)]);
-    plot.draw({ times: [...course.times], lines: [...lines, ["allocatable", course.times.map(() => most)]] });
+    plot.draw({ times: [...course.times], lines: [...lines, ["allocatable", course.times.map(() => most)], ...more(key)] });
   });
   return { root, draw };
 };
 
-// A node's promises against what became of them.
-const makeTruth = (course, name) => {
-  const { root, plots } = plotsOfBoth("Prediction and truth: ", TRUTH), said = element("p", "quiet");
-  root.className = "truth";
+// What of a course of promises can be said of its samples, and of these alone.
+const keptSentence = (broken, samples, isPromised, since) => {
+  const found = !isPromised ? `No peak was promised since ${since}`
+    : broken ? `In ${broken} of ${samples} samples since ${since} more was used than a promise that still ran`
+    : `In none of ${samples} samples since ${since} was more used than a promise that still ran`;
+  return `${found}. A sample is the mean of one report, which hides short bursts; the table of promises counts every outcome.`;
+};
+
+// A node's promises, and what became of them, in one picture with what it lends.
+const makeNodePlots = (course, name) => {
+  const { root, draw } = makePlots("", course, name, NODE_LABELS), said = element("p", "quiet");
   root.append(said);
-  const draw = horizon => {
+  return { root, draw: (allocatable, horizon) => {
     let worst = 0, isPromised = false;
-    for (const [key, plot] of plots) {
+    draw(allocatable, key => {
       const used = courseOf(course, name, "prod_used", key), promised = courseOf(course, name, "predicted_peak", key);
-      const broken = brokenOf(course.times, used, promised, horizon), count = broken.filter(value => value !== null).length;
-      worst = Math.max(worst, count);
+      const broken = brokenOf(course.times, used, promised, horizon);
+      worst = Math.max(worst, broken.filter(value => value !== null).length);
       isPromised ||= promised.some(value => value !== null);
-      plot.draw({ times: [...course.times], lines: [["prod_used", used], ["predicted_peak", promised], ["broken", broken]] });
-    }
-    const found = worst ? `Above a promise in ${worst} of ${course.times.length} samples` : isPromised ? "No promise was broken" : "No peak was promised";
-    said.textContent = `${found} since ${new Date(course.times[0]).toLocaleString()}. Usage is the mean of each report; the table of promises counts every outcome.`;
-  };
-  return { root, draw };
+      return [["prod_used", used], ["broken", broken]];
+    });
+    said.textContent = keptSentence(worst, course.times.length, isPromised, new Date(course.times[0]).toLocaleString());
+  } };
 };

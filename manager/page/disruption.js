@@ -12,20 +12,20 @@ const drawDisruption = of => {
   judged.sort((one, other) => atMost(one) - atMost(other) || (saving(other) || 0) - (saving(one) || 0));
   byId("interrupted-part").hidden = !interrupted.length;
   drawTable("interrupted", [
-    ["Node", "wide", row => row.node],
-    ["Group", "", row => row.group],
+    ["Node", "wide", named],
+    ["Group", "", "group"],
     ["Announced", "wide", row => TAKES_WITHIN_MINUTES.test(row.interruption) ? element("span", "bad-text", row.interruption) : row.interruption],
-    ["Its pods", "", row => TAKES_WITHIN_MINUTES.test(row.interruption) ? "count as pending now" : "go on running"],
-    ["Standing", "", row => row.standing],
+    ["Its pods", "", row => TAKES_WITHIN_MINUTES.test(row.interruption) ? "count as pending now" : "keep running"],
+    ["Standing", "", "standing"],
     ["Why", "reasons", row => because(row)],
   ], interrupted.slice(0, MAX_CLASSES));
   byId("replaced-part").hidden = !judged.length && !replacement;
   byId("replacement").textContent = replacement || "None is replaced now.";
   drawTable("replaced", [
-    ["Node", "wide", row => row.node],
-    ["Group", "", row => row.group],
-    ["Reason", "", row => row.replacement_reason],
-    ["Saves a month", "number", row => saving(row) === null ? "" : `${atMost(row) ? "≤ " : ""}${dollars(saving(row))}`],
-    ["Verdict", "reasons", row => row.replacement],
+    ["Node", "wide", named],
+    ["Group", "", "group"],
+    ["Reason", "", "replacement_reason"],
+    ["Saves a month", "number", row => saving(row) === null ? "" : `${atMost(row) ? "≤ " : ""}${money(saving(row), [row.group])}`],
+    ["Verdict", "reasons", "replacement"],
   ], judged.slice(0, MAX_CLASSES), row => / is replaced: /.test(row.replacement) ? "chosen" : "");
 };

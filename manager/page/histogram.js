@@ -24,21 +24,22 @@ const histogramOfSamples = (values, peak) => {
   let most = 0;
   const bars = Array.from({ length: BARS }, (_, place) => {
     const from = least + place * step, to = from + step, before = most;
-    most = place === BARS - 1 ? 100 : 100 * known.filter(value => value < to).length / known.length;
+    most = place === BARS - 1 ? 100 : Math.round(10000 * known.filter(value => value < to).length / known.length) / 100; // as it is shown
     return { from, to, percent: most - before, most };
   });
   return { bars, marks: [50, 95, 100].map(p => [`p${p}`, known[Math.ceil(p * known.length / 100) - 1]]), peak };
 };
 
-const marginOf = ({ marks, peak }, unit, called = MARKS.predicted_peak) => {
+const distanceOf = ({ marks, peak }, unit, called = MARKS.predicted_peak) => {
   const said = marks.map(([name, value]) => `${name} ${inUnit(value)}`).join(", ");
   if (peak === null) return `${said} ${unit}; no ${called} is known`;
-  const [name, value] = marks.at(-1), margin = peak - value;
-  const share = value ? ` (${percentText(100 * Math.abs(margin) / value)})` : "";
-  return `${said} ${unit}; the ${called} ${inUnit(peak)} has a margin of ${inUnit(Math.abs(margin))}${share} ${margin < 0 ? "below" : "above"} ${name}`;
+  const [name, value] = marks.at(-1), from = Number(inUnit(value)), distance = Number(inUnit(peak)) - from; // of what is shown
+  const share = from ? ` (${percentText(100 * Math.abs(distance) / from)})` : "";
+  const place = distance ? `${inUnit(Math.abs(distance))}${share} ${distance < 0 ? "below" : "above"} ${name}` : `at ${name}`;
+  return `${said} ${unit}; the ${called} of ${inUnit(peak)} is ${place}`;
 };
 
-const percentText = percent => percent > 0 && percent < 0.1 ? "< 0.1 %" : `${percent.toFixed(1)} %`;
+const percentText = percent => percent > 0 && percent < 0.01 ? "< 0.01 %" : `${percent.toFixed(2)} %`;
 
 // The places of the marks whose names have room, the peak's first, then from the right.
 const namedMarks = (places, width) => places.reduce((kept, x) =>
@@ -61,7 +62,7 @@ const makeHistogram = (title, unit, { predicted_peak: called } = MARKS) => {
     const bar = shown.bars[pointed];
     readout.textContent = bar
       ? `${inUnit(bar.from)} to ${inUnit(bar.to)} ${unit}: ${percentText(bar.percent)} of the time; at most ${inUnit(bar.to)}: ${percentText(bar.most)}`
-      : `${marginOf(shown, unit, called)}.`;
+      : `${distanceOf(shown, unit, called)}.`;
     svg.setAttribute("aria-label", `${title}, ${unit}. ${readout.textContent}`);
   };
 
@@ -120,7 +121,7 @@ const makeHistogram = (title, unit, { predicted_peak: called } = MARKS) => {
 // Both resources of a node; asked for when the node is opened, and with each report while it is.
 const makeHistograms = name => {
   const root = element("div", "truth"), grid = element("div", "plots"), said = element("p", "quiet");
-  const plots = { cpu: makeHistogram("How often Prod uses how much CPU", UNITS.cpu_milli), memory: makeHistogram("How often Prod uses how much memory", UNITS.memory_bytes) };
+  const plots = { cpu: makeHistogram("How often Prod and the system use how much CPU", UNITS.cpu_milli), memory: makeHistogram("How often Prod and the system use how much memory", UNITS.memory_bytes) };
   grid.append(...Object.values(plots).map(plot => plot.root));
   root.append(grid, legend(MARKS), said);
   root.hidden = true;

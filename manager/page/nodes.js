@@ -2,6 +2,7 @@
 // The table of nodes: its columns, and what is shown of it by sorting, filtering and paging. Uses the helpers of page.js.
 
 const PAGE_SIZE = 50;
+const MOST_PRINTED = 1000; // nodes
 const CHANGE_WORTH_TELLING = 0.05; // of what the node shows
 const WITHHELD = new Set(["disabled", "stale", "unreadable", "failed"]);
 const BOUND_WORDS = { "reclaimable": "peak", "reclaimable - buffer": "peak", "reclaimable_limit": "requests", "disabled": "off" };
@@ -19,6 +20,23 @@ const shortWhy = node => {
   if (typeof learned === "number" && learned < 100 && !WITHHELD.has(bound.cpu) && !(wanted && wanted.cpu_milli)) return `learning ${learned} %`;
   const words = [bound.cpu, bound.memory].map(each => BOUND_WORDS[each] || each.replaceAll("_", " "));
   return [...new Set(words)].join("/") + (wanted ? directionOf(node) : "");
+};
+
+const A_LOOK = "needs a look"; // finds these nodes, as a filter
+const needsLook = ({ bound }) => !bound || [bound.cpu, bound.memory].some(each => WITHHELD.has(each) && each !== "disabled");
+
+// In the middle of a long name stands what many names share.
+const shortName = name => name.length > 27 ? `${name.slice(0, 16)}…${name.slice(-8)}` : name;
+
+const nodePath = name => `#/nodes/${encodeURIComponent(name)}`;
+
+// Empty where the sum of Mid is within the sum of what is reclaimable.
+const whyMoreMid = nodes => {
+  const isMore = key => nodes.reduce((more, node) => more + node.mid[key] - (node.reclaimable ? node.reclaimable[key] : 0), 0) > 0;
+  if (!Object.keys(SCALES).some(isMore)) return "";
+  const lendsMore = nodes.some(({ bound }) => bound && [bound.cpu, bound.memory].some(each => /unallocated|static/.test(each)));
+  return "Above reclaimable: a Node shows no small changes, and never less than its pods request" +
+    (lendsMore ? ". The policy also lends more than what is reclaimable" : "");
 };
 
 const valueOf = (node, amount, key) => node[amount] ? node[amount][key] / SCALES[key] : null;
@@ -60,17 +78,17 @@ const sortedNodes = (nodes, id, isDescending) => {
 
 const filteredNodes = (nodes, text) => {
   const wanted = text.trim().toLowerCase();
-  return nodes.filter(node => `${node.name} ${node.reason} ${shortWhy(node)}`.toLowerCase().includes(wanted));
+  return nodes.filter(node => `${node.name} ${node.reason} ${shortWhy(node)} ${needsLook(node) ? A_LOOK : ""}`.toLowerCase().includes(wanted));
 };
 
 // The page asked for, or the last one there is.
-const pageOf = (nodes, wanted) => {
-  const pages = Math.max(1, Math.ceil(nodes.length / PAGE_SIZE));
+const pageOf = (nodes, wanted, size = PAGE_SIZE) => {
+  const pages = Math.max(1, Math.ceil(nodes.length / size));
   const page = Math.max(0, Math.min(wanted, pages - 1));
-  return { page, pages, first: page * PAGE_SIZE, nodes: nodes.slice(page * PAGE_SIZE, (page + 1) * PAGE_SIZE) };
+  return { page, pages, first: page * size, nodes: nodes.slice(page * size, (page + 1) * size) };
 };
 
-const view = { sort: "name", isDescending: false, page: 0 };
+const view = { sort: "name", isDescending: false, page: 0, isPrinted: false };
 const rows = new Map(); // name of a visible node -> {body, line, button, cells, detail}
 
 const sortHead = (column, chosen) => {
@@ -96,8 +114,9 @@ const makeHeads = table => table.createTHead().insertRow().append(...COLUMNS.map
 
 // A row that opens wherever it is clicked, and by its button.
 const openingRow = (name, opened) => {
-  const body = element("tbody"), line = element("tr", "node-row"), button = element("button", "name", name);
+  const body = element("tbody"), line = element("tr", "node-row"), button = element("button", "name", shortName(name));
   button.type = "button";
+  if (button.textContent !== name) button.ariaLabel = name;
   button.setAttribute("aria-expanded", "false");
   line.addEventListener("click", event => { // a click of the keyboard has no detail, the end of a selection has one
     if (!event.detail || !String(getSelection())) opened();
@@ -128,7 +147,7 @@ const drawRow = (row, node, time) => {
     else if (cell) cell.textContent = column.isNumber ? inUnit(column.value(node)) : column.value(node).replace("/", "/\u200b");
   }
   row.cells.why.title = node.reason;
-  row.button.title = node.reported ? `${node.report_reason || "Reported"}, ${ago(node.reported, time)}` : "No report yet";
+  row.button.title = `${node.name}\n${node.reported ? `${node.report_reason || "Reported"}, ${ago(node.reported, time)}` : "No report yet"}`;
 };
 
 const drawPager = (of, { page, pages, first, shown }, [matching, all, what]) => {
@@ -158,8 +177,8 @@ const drawNodes = (all, time) => {
   if (!table.tHead) makeHeads(table);
   markSorted(table, COLUMNS, view.sort, view.isDescending);
   const matching = sortedNodes(filteredNodes(all, byId("filter").value), view.sort, view.isDescending);
-  const shownNow = pageOf(matching, view.page);
-  view.page = shownNow.page;
+  const shownNow = view.isPrinted ? pageOf(matching, 0, MOST_PRINTED) : pageOf(matching, view.page);
+  if (!view.isPrinted) view.page = shownNow.page;
   const names = new Set(shownNow.nodes.map(node => node.name));
   for (const [name, row] of rows) {
     if (!names.has(name)) { row.body.remove(); rows.delete(name); }
@@ -175,7 +194,7 @@ const drawNodes = (all, time) => {
   }
   table.hidden = !shownNow.nodes.length;
   if (focused && focused !== document.activeElement && focused.isConnected) focused.focus(); // a moved row loses the focus
-  beginSparks(shownNow.nodes);
+  if (!view.isPrinted) beginSparks(shownNow.nodes);
   drawPager("", { ...shownNow, shown: shownNow.nodes.length }, [matching.length, all.length, "nodes"]);
 };
 

@@ -8,7 +8,7 @@ const boughtFor = (decisions, what) => decisions.flatMap(each => {
   const rivals = each.options.length > 1 ? `, out of ${each.options.length} options` : "";
   return each.options.filter(row => several ? row.group in several : row.chosen).map(({ group, nodes, pods, rank }) =>
     `${several ? several[group] : nodes} x ${group} for ${counted(pods, what)}` + (rank
-      ? `: C ${dollars(rank.nodes_price)}/h, T ${dollars(rank.pods_price)}/h, rank ${number(rank.rank)}${rivals}` : rivals));
+      ? `: C ${money(rank.nodes_price, [group])}/h, T ${dollars(rank.pods_price)}/h, rank ${number(rank.rank)}${rivals}` : rivals));
 });
 
 const limitsOf = decisions => decisions.flatMap(each =>
@@ -26,21 +26,21 @@ const drawReserved = latest => {
     latest || { buffers: [], buffer_decisions: [], requests: [], request_decisions: [] };
   byId("buffers-part").hidden = !buffers.length;
   drawTable("buffers", [
-    ["CapacityBuffer", "wide", row => row.buffer],
+    ["CapacityBuffer", "wide", "buffer"],
     ["Each chunk requests", "", row => requested(row.requests)],
     ["Chunks", "number", row => tagged(String(row.chunks), row.limited_by.length && `of ${row.wanted}, by quota ${listed(row.limited_by)}`)],
-    ["Fit on nodes", "number", row => String(row.on_nodes)],
-    ["In Mid on offer", "number", row => String(row.on_mid)],
-    ["New node", "number", row => String(row.triggered)],
-    ["None", "number", row => String(row.unplaced)],
+    ["Fit on nodes", "number", "on_nodes"],
+    ["In Mid on offer", "number", "on_mid"],
+    ["New node", "number", "triggered"],
+    ["None", "number", "unplaced"],
     ["Why none", "reasons", row => row.unplaced ? reasonsOf(row) : ""],
   ], buffers.slice(0, MAX_CLASSES));
   byId("buffers-bought").textContent = sentenceOf(buffer_decisions, "chunk");
   byId("requests-part").hidden = !requests.length;
   drawTable("requests", [
     ["ProvisioningRequest", "wide", row => tagged(row.request, row.provisioning_class.split(".")[0])],
-    ["Pods", "number", row => String(row.pods)],
-    ["Have come", "number", row => String(row.consumed)],
+    ["Pods", "number", "pods"],
+    ["Created", "number", "consumed"],
     ["State", "", row => ["failed", "revoked"].includes(row.state) ? element("span", "bad-text", row.state) : row.state],
     ["Why", "reasons", row => row.message && row.message !== row.reason ? `${row.reason}: ${row.message}` : row.reason],
   ], requests.slice(0, MAX_CLASSES));

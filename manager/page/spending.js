@@ -1,10 +1,28 @@
 "use strict";
 // What the cluster costs over time, and when something was done about it. Uses course.js.
 
-const COSTS = { total: "cost", idle: "requested by no pod", offered: "offered, not held", avoided: "held as Mid and Batch, not bought" };
-const LANES = { grew: "Grew", shrank: "Shrank", came: "Came or went", failed: "Failed" };
-const QUIET = new Set(["taken back", "backoff ended", "held back"]);
+const COSTS = { total: "cost", idle: "requested by no pod", offered: "offered, not requested", avoided: "used as Mid and Batch" };
+const LANES = { grew: "Scaled up", shrank: "Scaled down", came: "Nodes", failed: "Failed" };
+const QUIET = new Set(["taken back", "backoff ended", "delayed"]);
 const LANE = { height: 24, left: 92, right: 10, top: 6, bottom: 18 };
+
+const counted = (count, what) => `${count} ${what}${count === 1 ? "" : "s"}`;
+const dollars = value => value === null ? "unknown"
+  : `$${value.toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: Math.abs(value) < 1 ? 4 : 2 })}`;
+
+// A sum that rests on a price which is only estimated, by the size of the machine, is marked as `headroom plan` marks it.
+let estimatedGroups = new Set();
+const about = groups => groups.some(group => estimatedGroups.has(group)) ? "~" : "";
+const money = (value, groups) => `${value === null ? "" : about(groups)}${dollars(value)}`;
+
+// [label, sum, what it is] for each part of what the cluster costs now.
+const costTiles = ({ total, idle, offered, used, unpriced, estimated }) => {
+  const whole = [unpriced ? `without ${counted(unpriced, "node")} without a price` : "all nodes",
+    ...(estimated ? [`${counted(estimated, "node")} estimated by size`] : [])].join(", ");
+  const sumOf = value => value === null ? "unknown" : `${estimated ? "~" : ""}${dollars(value)}/h`;
+  return [["Cost", sumOf(total), whole], ["Idle", sumOf(idle), "requested by no pod"],
+    ["Offered", sumOf(offered), "reclaimed, and requested by no pod yet"], ["Used", sumOf(used), "requested as Mid and Batch"]];
+};
 
 const makeCosts = () => ({ times: [], interval: 0, values: Object.fromEntries(Object.keys(COSTS).map(kind => [kind, []])) });
 
@@ -28,13 +46,13 @@ const rememberCosts = (costs, { times, ...parts }) => times.forEach((time, sampl
   rememberCost(costs, Date.parse(time), Object.fromEntries(Object.entries(parts).map(([kind, values]) => [kind, values[sample]]))));
 
 // What was done, as {time, lane, text}, the oldest first; marks that nothing comes of yet are none of it.
-const eventsOf = (rounds, told) => rounds.flatMap(round => {
-  const time = Date.parse(round.time);
-  const acts = round.decisions.filter(act => !told.isSoft(act)).map(act => ({
+const eventsOf = (iterations, told) => iterations.flatMap(past => {
+  const time = Date.parse(past.time);
+  const acts = past.decisions.filter(act => !told.isSoft(act)).map(act => ({
     time, text: told.did(act), lane: act.error ? "failed" : /increase|create|untaint/.test(act.what) ? "grew" : "shrank",
   }));
-  const incidents = round.incidents.filter(each => !QUIET.has(each.what)).map(each => ({ time, text: told.happened(each), lane: each.what === "registered" ? "came" : "failed" }));
-  const gone = round.leaving.filter(each => each.stage === "gone").map(each => ({ time, text: `${each.node} of ${each.group} is gone`, lane: "came" }));
+  const incidents = past.incidents.filter(each => !QUIET.has(each.what)).map(each => ({ time, text: told.happened(each), lane: each.what === "registered" ? "came" : "failed" }));
+  const gone = past.leaving.filter(each => each.stage === "gone").map(each => ({ time, text: `${each.node} of ${each.group} was deleted`, lane: "came" }));
   return [...acts, ...incidents, ...gone];
 }).sort((one, other) => one.time - other.time);
 

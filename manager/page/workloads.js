@@ -25,7 +25,7 @@ const PEAK = "The predicted peak of a pod is what it uses at most in 95 % of the
 // Null where one of them is not known.
 const totalPeak = pods => pods.every(pod => pod.predicted_peak) ? totalOf(pods).predicted_peak : null;
 
-const listing = { order: "workload", descending: false, page: 0, turn: 0 };
+const listing = { order: "workload", descending: false, page: 0 };
 const workloadRows = new Map(); // path of a visible workload -> {body, line, button, cells, detail}
 
 const workloadsPath = ({ order, descending, page }, text) =>
@@ -35,13 +35,6 @@ const pathOf = ({ namespace, kind, name }) => `api/v1/workloads/${[namespace, ki
 
 // A sum over some of the pods stands beside requests of all of them, so it says so.
 const partlyMeasured = ({ pods, measured_pods }) => measured_pods && measured_pods < pods ? `of ${measured_pods} of ${pods} pods` : "";
-
-const showNode = name => {
-  byId("filter").value = name;
-  byId("filter").dispatchEvent(new Event("input"));
-  byId("nodes-title").scrollIntoView();
-  byId("filter").focus({ preventScroll: true });
-};
 
 // What a workload or a pod used and requested in the last day, and how often how much. `draw` adds its amounts of now.
 const makeUsage = (path, pod = "") => {
@@ -68,7 +61,7 @@ const makeUsage = (path, pod = "") => {
 
 // The row of a pod and its button stay while the table around them is made anew.
 const podLine = (path, pod, shown, isAlone) => {
-  const line = element("tr"), name = element("td", "wide"), node = element("button", "whole", pod.node);
+  const line = element("tr"), name = element("td", "wide"), node = named(pod);
   const button = shown.button ||= element("button", "name", pod.name);
   button.type = "button";
   button.disabled = isAlone; // a pod without a controller is what is shown above it
@@ -78,9 +71,6 @@ const podLine = (path, pod, shown, isAlone) => {
     drawPods(path, workloadRows.get(path));
   };
   name.append(button);
-  node.type = "button";
-  node.title = "Show this node";
-  node.addEventListener("click", () => showNode(pod.node));
   const where = element("span", "tag", `${pod.tier}, on `);
   where.append(node);
   name.append(where);
@@ -102,7 +92,7 @@ const drawPods = async (path, row) => {
     lined(table, ["Pod", ...AMOUNT_COLUMNS.map(column => column.title)], []);
     AMOUNT_COLUMNS.forEach((column, place) => { table.tHead.rows[0].cells[place + 1].className = column.kind; });
     for (const { name } of pods) if (!shown.has(name)) shown.set(name, { button: null, usage: null });
-    body.append(...pods.flatMap(pod => podLine(path, pod, shown.get(pod.name), row.amounts.kind === "Pod")));
+    body.append(...pods.flatMap(pod => podLine(path, pod, shown.get(pod.name), row.amounts.kind === "Pod" && total === 1)));
     table.append(body);
     cell.replaceChildren(table);
     if (focused && focused !== document.activeElement && focused.isConnected) focused.focus();
@@ -158,7 +148,7 @@ const drawWorkloads = ({ total, matching, workloads }) => {
     table.createTHead().insertRow().append(...WORKLOAD_COLUMNS.map(column => sortHead(column, () => {
       listing.descending = listing.order === column.id ? !listing.descending : Boolean(column.isNumber);
       Object.assign(listing, { order: column.id, page: 0 });
-      loadWorkloads();
+      wake();
     })));
   }
   markSorted(table, WORKLOAD_COLUMNS, listing.order, listing.descending);
@@ -182,24 +172,9 @@ const drawWorkloads = ({ total, matching, workloads }) => {
 };
 
 const loadWorkloads = async () => {
-  const turn = listing.turn += 1;
-  try {
-    const answer = await answered(workloadsPath(listing, byId("workloads-filter").value));
-    if (turn !== listing.turn) return; // a later question is on its way
-    if (listing.page && !answer.workloads.length) {
-      listing.page = Math.max(0, Math.ceil(answer.matching / PAGE_SIZE) - 1);
-      loadWorkloads();
-    } else drawWorkloads(answer);
-  } catch (error) {
-    if (turn === listing.turn) byId("workloads-count").textContent = `No answer: ${error.message}`;
-  }
-};
-
-const startWorkloads = () => {
-  byId("workloads-filter").addEventListener("input", () => { listing.page = 0; loadWorkloads(); });
-  for (const [id, step] of [["workloads-previous", -1], ["workloads-next", 1]]) {
-    byId(id).addEventListener("click", () => { listing.page += step; loadWorkloads(); });
-  }
-  loadWorkloads();
-  setInterval(loadWorkloads, WORKLOADS_MILLISECONDS);
+  const answer = await answered(workloadsPath(listing, byId("workloads-filter").value));
+  if (listing.page && !answer.workloads.length) {
+    listing.page = Math.max(0, Math.ceil(answer.matching / PAGE_SIZE) - 1);
+    wake();
+  } else drawWorkloads(answer);
 };

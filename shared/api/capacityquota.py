@@ -5,7 +5,7 @@ import msgspec
 from shared.api.meta import ObjectMeta, Wire, prepared
 from shared.api.selectors import LabelSelector
 
-VALID = "cluster-autoscaler.kubernetes.io/valid"  # the condition in which an autoscaler says whether a quota holds
+VALID = "cluster-autoscaler.kubernetes.io/valid"  # the condition in which an autoscaler says whether a quota is valid
 
 
 class CapacityQuotaLimits(Wire, frozen=True):

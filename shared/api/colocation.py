@@ -17,7 +17,13 @@ import msgspec
 from shared import durations, jsontext, names
 from shared.api import nodeselectors, predictpolicy
 from shared.api.meta import Wire, prepared
-from shared.api.nodemetric import Percent, PredictPolicy
+from shared.api.nodemetric_spec import (
+    LONGEST_REPORT_INTERVAL_SECONDS,
+    LONGEST_WINDOW_SECONDS,
+    MOST_WINDOWS,
+    Percent,
+    PredictPolicy,
+)
 from shared.api.predictpolicy import LARGEST
 from shared.api.selectors import LabelSelector
 from shared.errors import InvalidInput
@@ -28,6 +34,12 @@ T = TypeVar("T")
 
 NODE_CONFIGS = "nodeConfigs"
 AUTO_EVICTION_SECONDS = 300
+LONGEST_DEGRADE_MINUTES = 24 * 60  # a NodeMetric that is older says nothing about a node
+LONGEST_UPDATE_SECONDS = 86400
+LONGEST_EVICTION_SECONDS = 7 * 86400
+LARGEST_BATCH_PERCENT = 1000  # of capacity, which Koordinator does not bound at all
+
+EvictionSeconds: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=LONGEST_EVICTION_SECONDS)]
 
 
 class MidFormula(enum.StrEnum):
@@ -39,7 +51,7 @@ class MidFormula(enum.StrEnum):
 
 
 class MetricAggregatePolicy(Wire, frozen=True, forbid_unknown_fields=True):
-    durations: tuple[str, ...] = ("5m", "10m", "30m")
+    durations: Annotated[tuple[str, ...], msgspec.Meta(max_length=MOST_WINDOWS)] = ("5m", "10m", "30m")
 
 
 class NodePredictPolicy(PredictPolicy, frozen=True, forbid_unknown_fields=True):
@@ -77,7 +89,7 @@ class ColocationStrategy(Wire, frozen=True, omit_defaults=False, forbid_unknown_
     mid_static_cpu_reserved_percent: int = msgspec.field(default=0, name="midStaticCPUReservedPercent")
     mid_static_memory_reserved_percent: int = 0
     mid_buffer: Literal["auto", "off"] | Percent = "auto"
-    eviction_after_seconds: Literal["auto", "off"] | Annotated[int, msgspec.Meta(ge=1, le=LARGEST)] = "auto"
+    eviction_after_seconds: Literal["auto", "off"] | EvictionSeconds = "auto"
     batch_cpu_threshold_percent: int | None = msgspec.field(default=None, name="batchCPUThresholdPercent")
     batch_memory_threshold_percent: int | None = None
     node_predict_policy: NodePredictPolicy | None = None
@@ -185,9 +197,16 @@ KOORDINATOR_BOUNDS: Bounds = {
     "batch_cpu_threshold_percent": _NOT_NEGATIVE,
     "batch_memory_threshold_percent": _NOT_NEGATIVE,
 }
-# Tighter where Koordinator's webhook is tighter, and where the offer would exceed the node.
+# Tighter where Koordinator's webhook is tighter, where the offer would exceed the node, and where Koordinator has no
+# upper bound: a NodeMetric would never turn stale, or never be reported.
 BOUNDS: Bounds = {
     **KOORDINATOR_BOUNDS,
+    "metric_aggregate_duration_seconds": _Bound(0, LONGEST_WINDOW_SECONDS, open=True),
+    "metric_report_interval_seconds": _Bound(0, LONGEST_REPORT_INTERVAL_SECONDS, open=True),
+    "degrade_time_minutes": _Bound(0, LONGEST_DEGRADE_MINUTES, open=True),
+    "update_time_threshold_seconds": _Bound(0, LONGEST_UPDATE_SECONDS, open=True),
+    "batch_cpu_threshold_percent": _Bound(0, LARGEST_BATCH_PERCENT),
+    "batch_memory_threshold_percent": _Bound(0, LARGEST_BATCH_PERCENT),
     "resource_diff_threshold": _Bound(0, 1, open=True),
     "mid_static_cpu_reserved_percent": _PERCENT,
     "mid_static_memory_reserved_percent": _PERCENT,
@@ -277,8 +296,10 @@ def violations(
         text = f"must be one of {', '.join(_MEMORY_COLLECT_POLICIES)}"
         yield problem("metric_memory_collect_policy", checked.metric_memory_collect_policy, text)
     for text in checked.metric_aggregate_policy.durations:
-        if not _is_positive_duration(text):
-            yield problem("metric_aggregate_policy", text, "durations: not a positive duration such as '5m'")
+        if not _is_window(text):
+            most = durations.render(LONGEST_WINDOW_SECONDS)
+            said = f"durations: not a positive duration such as '5m', at most {most}"
+            yield problem("metric_aggregate_policy", text, said)
     for violation in predictpolicy.violations(checked.node_predict_policy or PredictPolicy()):
         at = _path(field, WIRE_NAMES["node_predict_policy"], violation.field)
         yield InvalidInput(source=source, field=at, value=violation.value, problem=violation.problem)
@@ -418,8 +439,8 @@ def _laid_over(base: Json, values: Json) -> dict[str, object]:
     return merged
 
 
-def _is_positive_duration(text: str) -> bool:
+def _is_window(text: str) -> bool:
     try:
-        return durations.parse(text) > 0
+        return 0 < durations.parse(text) <= LONGEST_WINDOW_SECONDS
     except ValueError:
         return False

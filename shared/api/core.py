@@ -10,6 +10,8 @@ from shared.quantity import Resources
 
 Quantities: TypeAlias = dict[str, str | int | float]
 
+ANNOTATION_STORAGE_CLASS = "volume.beta.kubernetes.io/storage-class"  # of claims and volumes, before the field
+
 _EMPTY: Quantities = {}
 
 
@@ -35,13 +37,18 @@ class Condition(Wire, frozen=True):
 
 
 class NodeStatus(Wire, frozen=True):
+    """The status of a Node; `None` for what it does not have."""
+
     capacity: Quantities | None = None
     allocatable: Quantities | None = None
     conditions: tuple[Condition, ...] | None = None
+    declared_features: tuple[str, ...] | None = None
 
 
 @prepared
 class Node(Wire, frozen=True):
+    """A Node of Kubernetes, with the fields that Headroom reads."""
+
     metadata: ObjectMeta = ObjectMeta()
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
@@ -69,6 +76,10 @@ class ContainerPort(Wire, frozen=True):
     protocol: str = "TCP"
 
 
+class ContainerRestartRule(Wire, frozen=True):
+    action: str = ""
+
+
 class Container(Wire, frozen=True):
     name: str = ""
     image: str = ""
@@ -77,6 +88,7 @@ class Container(Wire, frozen=True):
     resources: ResourceRequirements = ResourceRequirements()
     ports: tuple[ContainerPort, ...] | None = None
     restart_policy: str | None = None
+    restart_policy_rules: tuple[ContainerRestartRule, ...] | None = None
 
 
 class Toleration(Wire, frozen=True):
@@ -163,13 +175,58 @@ class EmptyDirVolumeSource(Wire, frozen=True):
     medium: str = ""
 
 
-class Volume(Wire, frozen=True):
+class CSIVolumeSource(Wire, frozen=True):
+    driver: str = ""
+    volume_handle: str = ""
+
+
+class DiskByVolumeID(Wire, frozen=True):
+    """A disk of Amazon or OpenStack."""
+
+    volume_id: str = msgspec.field(default="", name="volumeID")
+
+
+class GCEPersistentDisk(Wire, frozen=True):
+    pd_name: str = ""
+    read_only: bool = False
+
+
+class AzureDisk(Wire, frozen=True):
+    disk_uri: str = msgspec.field(default="", name="diskURI")
+
+
+class ISCSIDisk(Wire, frozen=True):
+    iqn: str = ""
+    read_only: bool = False
+
+
+class RBDImage(Wire, frozen=True):
+    """An image of Ceph's block storage."""
+
+    monitors: tuple[str, ...] | None = None
+    pool: str = ""
+    image: str = ""
+    read_only: bool = False
+
+
+class InTreeDisks(Wire, frozen=True):
+    """The disks that Kubernetes once attached itself, and that CSI drivers attach now."""
+
+    aws_elastic_block_store: DiskByVolumeID | None = None
+    gce_persistent_disk: GCEPersistentDisk | None = None
+    azure_disk: AzureDisk | None = None
+    cinder: DiskByVolumeID | None = None
+
+
+class Volume(InTreeDisks, frozen=True):
     name: str = ""
     persistent_volume_claim: ClaimVolumeSource | None = None
     ephemeral: EphemeralVolumeSource | None = None
     projected: ProjectedVolumeSource | None = None
     host_path: HostPathVolumeSource | None = None
     empty_dir: EmptyDirVolumeSource | None = None
+    iscsi: ISCSIDisk | None = None
+    rbd: RBDImage | None = None
 
     @property
     def is_local(self) -> bool:
@@ -178,9 +235,17 @@ class Volume(Wire, frozen=True):
 
 
 class PodResourceClaim(Wire, frozen=True):
-    """A ResourceClaim that a pod asks for, by the name it has in the pod."""
+    """A ResourceClaim that a pod uses, by the name it has in the pod: an existing one, or one that is made for the pod
+    from a template.
+    """
 
     name: str = ""
+    resource_claim_name: str = ""
+    resource_claim_template_name: str = ""
+
+
+class PodSchedulingGroup(Wire, frozen=True):
+    pod_group_name: str = ""
 
 
 class PodSpec(Wire, frozen=True):
@@ -197,10 +262,12 @@ class PodSpec(Wire, frozen=True):
     tolerations: tuple[Toleration, ...] | None = None
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] | None = None
     scheduling_gates: tuple[SchedulingGate, ...] | None = None
+    scheduling_group: PodSchedulingGroup | None = None
     volumes: tuple[Volume, ...] | None = None
     restart_policy: str = "Always"
     termination_grace_period_seconds: int | None = None
     host_network: bool = False
+    host_users: bool | None = None
     resource_claims: tuple[PodResourceClaim, ...] | None = None
 
 
@@ -224,6 +291,19 @@ class ContainerStatus(Wire, frozen=True):
     allocated_resources: Resizable | None = None
 
 
+class PodResourceClaimStatus(Wire, frozen=True):
+    """The ResourceClaim that was made for a pod."""
+
+    name: str = ""
+    resource_claim_name: str = ""
+
+
+class PodExtendedResourceClaimStatus(Wire, frozen=True):
+    """The ResourceClaim of the extended resources that devices serve."""
+
+    resource_claim_name: str = ""
+
+
 class PodStatus(Wire, frozen=True):
     phase: str = ""
     qos_class: str = ""
@@ -232,6 +312,8 @@ class PodStatus(Wire, frozen=True):
     container_statuses: tuple[ContainerStatus, ...] | None = None
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
     ephemeral_container_statuses: tuple[ContainerStatus, ...] | None = None
+    resource_claim_statuses: tuple[PodResourceClaimStatus, ...] | None = None
+    extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
 
 
 @prepared
@@ -254,7 +336,11 @@ class Namespace(Wire, frozen=True):
 
 class PersistentVolumeClaimSpec(Wire, frozen=True):
     volume_name: str = ""
+    storage_class_name: str = ""
     access_modes: tuple[str, ...] | None = None
+    volume_mode: str = "Filesystem"
+    resources: ResourceRequirements | None = None
+    selector: LabelSelector | None = None
 
 
 class PersistentVolumeClaimStatus(Wire, frozen=True):
@@ -267,19 +353,48 @@ class PersistentVolumeClaim(Wire, frozen=True):
     spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
     status: PersistentVolumeClaimStatus = PersistentVolumeClaimStatus()
 
+    @property
+    def storage_class(self) -> str:
+        """The name of its StorageClass; empty for none."""
+        return self.metadata.annotation(ANNOTATION_STORAGE_CLASS) or self.spec.storage_class_name
+
 
 class VolumeNodeAffinity(Wire, frozen=True):
     required: NodeSelector | None = None
 
 
-class PersistentVolumeSpec(Wire, frozen=True):
+class ClaimReference(Wire, frozen=True):
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class PersistentVolumeSpec(InTreeDisks, frozen=True):
+    """`claim_ref` is the claim that the volume is bound to, or reserved for."""
+
+    capacity: Quantities | None = None
+    storage_class_name: str = ""
+    access_modes: tuple[str, ...] | None = None
+    volume_mode: str = "Filesystem"
     node_affinity: VolumeNodeAffinity | None = None
+    claim_ref: ClaimReference | None = None
+    csi: CSIVolumeSource | None = None
+
+
+class PersistentVolumeStatus(Wire, frozen=True):
+    phase: str = ""
 
 
 @prepared
 class PersistentVolume(Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: PersistentVolumeSpec = PersistentVolumeSpec()
+    status: PersistentVolumeStatus = PersistentVolumeStatus()
+
+    @property
+    def storage_class(self) -> str:
+        """The name of its StorageClass; empty for none."""
+        return self.metadata.annotation(ANNOTATION_STORAGE_CLASS) or self.spec.storage_class_name
 
 
 class PodTemplate(Wire, frozen=True):

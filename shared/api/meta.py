@@ -32,6 +32,8 @@ class OwnerReference(Wire, frozen=True):
 
 
 class ObjectMeta(Wire, frozen=True):
+    """The metadata of an object of Kubernetes, with the fields that Headroom reads."""
+
     name: str = ""
     namespace: str = ""
     uid: str = ""

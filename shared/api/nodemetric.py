@@ -1,24 +1,21 @@
 """NodeMetric, `slo.koordinator.sh/v1alpha1`: the one object where agent and manager meet.
 
 Upstream's fields keep upstream's names and meaning, so that either side can be replaced by Koordinator's own. Our
-additions are `spec.predictPolicy`, `spec.predictionPrior`, `spec.midPolicy`, `spec.resourceUsedThresholdWithBE` and
-`status.prediction`.
+additions are `spec.predictPolicy`, `spec.predictionPrior`, `spec.midPolicy`, `spec.resourceUsedThresholdWithBE`,
+`status.prediction` and `status.interference`.
 """
 
-from typing import Annotated, Literal, TypeAlias
+import enum
 
 import msgspec
 
 from shared.api.core import Condition, Quantities
 from shared.api.meta import ObjectMeta, Wire, prepared
+from shared.api.nodemetric_spec import WireTail
 from shared.quantity import Resources
 
 API_VERSION = "slo.koordinator.sh/v1alpha1"
 KIND = "NodeMetric"
-
-Percent: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=100)]
-Positive: TypeAlias = Annotated[int, msgspec.Meta(gt=0)]
-NotNegative: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class ResourceMap(Wire, frozen=True):
@@ -37,141 +34,6 @@ class ResourceMap(Wire, frozen=True):
         return Resources.parse(self.resources or {})
 
 
-class NodeAggregatePolicy(Wire, frozen=True):
-    durations: tuple[str, ...] | None = None
-
-
-class MetricCollectPolicy(Wire, frozen=True):
-    aggregate_duration_seconds: int | None = None
-    report_interval_seconds: int | None = None
-    node_aggregate_policy: NodeAggregatePolicy | None = None
-    node_memory_collect_policy: str | None = None
-
-
-# How a model uses the samples of an interval.
-TrainingInput: TypeAlias = Literal["mean", "p90", "p95", "max"]
-
-
-class PredictPolicy(Wire, frozen=True):
-    """How the node's peak is predicted, and which change of it is reported; absent fields keep the agent's settings."""
-
-    resource_diff_threshold_percent: NotNegative | None = None
-    cold_start_period_seconds: NotNegative | None = None
-    predictor: str | None = None
-    target_violation_percent: str | NotNegative | None = None
-    horizon_seconds: Positive | None = None
-    sigma_cpu: str | NotNegative | None = msgspec.field(default=None, name="sigmaCPU")
-    sigma_memory: str | NotNegative | None = None
-    cpu_percentile: str | NotNegative | None = None
-    memory_percentile: str | NotNegative | None = None
-    borg_ratio: str | NotNegative | None = None
-    safety_margin_percent: NotNegative | None = None
-    reclaim_ratio_percent: NotNegative | None = None
-    cpu_half_life_seconds: Positive | None = None
-    memory_half_life_seconds: Positive | None = None
-    training_input: TrainingInput | None = None
-    warm_up_samples: NotNegative | None = None
-
-
-class MidPolicy(Wire, frozen=True):
-    """The Mid policy in effect on this node, for people to read; the manager computes from its own copy."""
-
-    mid_formula: str | None = None
-    mid_cpu_threshold_percent: int | None = msgspec.field(default=None, name="midCPUThresholdPercent")
-    mid_memory_threshold_percent: int | None = None
-    mid_reclaim_mode: str | None = None
-    mid_unallocated_percent: int | None = None
-    mid_static_cpu_reserved_percent: int | None = msgspec.field(default=None, name="midStaticCPUReservedPercent")
-    mid_static_memory_reserved_percent: int | None = None
-    mid_buffer: str | int | None = None
-
-
-class WireTail(Wire, frozen=True):
-    """The tail of residuals as decimal texts; a measured tail has its `days` of outcomes. See `predictionprior`."""
-
-    quantile: str = ""
-    mean_excess: str = ""
-    days: str = ""
-
-
-class HorizonPrior(Wire, frozen=True):
-    """The tail to start from, for one horizon."""
-
-    horizon_seconds: int = 0
-    cpu: WireTail = WireTail()
-    memory: WireTail = WireTail()
-
-
-class PredictionPrior(Wire, frozen=True):
-    """What the fleet has learned, by horizon; from how many nodes, and at which time (RFC 3339)."""
-
-    nodes: int = 0
-    pooled_time: str = ""
-    horizons: tuple[HorizonPrior, ...] = ()
-
-
-# Of a node's memory. Mid pods that use no more than they hold use what was promised to them, so a node that is well
-# used, but not in danger, keeps them. Koordinator's threshold of 70 is for best-effort pods.
-WITHIN_PERCENT = 90
-
-
-class ResourceThresholds(Wire, frozen=True):
-    """The use of the node from which pods of Mid and Batch are throttled or evicted; see `thresholds`.
-
-    `enable` lets the enforcer throttle; with `evict_enabled` too, the manager evicts. Memory: eviction starts when this
-    share of capacity is used, and stops at the lower bound; Mid pods within what they hold go later. CPU: eviction
-    starts when pods get at most the lower bound of their requests, and stops at the upper one; without both bounds no
-    pod is evicted for CPU.
-    """
-
-    enable: bool = False
-    evict_enabled: bool = False
-    cpu_suppress_threshold_percent: Percent = 65
-    cpu_suppress_min_percent: Percent = 0
-    memory_evict_threshold_percent: Percent = 70
-    memory_evict_lower_percent: Percent | None = None
-    cpu_satisfaction_lower_percent: Percent | None = msgspec.field(
-        default=None, name="cpuEvictBESatisfactionLowerPercent"
-    )
-    cpu_satisfaction_upper_percent: Percent | None = msgspec.field(
-        default=None, name="cpuEvictBESatisfactionUpperPercent"
-    )
-    cpu_usage_threshold_percent: Percent = msgspec.field(default=90, name="cpuEvictBEUsageThresholdPercent")
-
-    @property
-    def evicts(self) -> bool:
-        """Whether pods may be evicted at all."""
-        return self.enable and self.evict_enabled
-
-    @property
-    def memory_lower_percent(self) -> int:
-        """The use of memory at which eviction stops; Koordinator's default is two percent below the threshold."""
-        given = self.memory_evict_lower_percent
-        return max(0, self.memory_evict_threshold_percent - 2) if given is None else given
-
-    @property
-    def memory_within_percent(self) -> int:
-        """The use of memory from which Mid pods go, too, that use no more than they hold."""
-        return max(self.memory_evict_threshold_percent, WITHIN_PERCENT)
-
-    @property
-    def memory_within_lower_percent(self) -> int:
-        """What they bring the use of memory down to."""
-        return (
-            self.memory_lower_percent if self.memory_evict_threshold_percent >= WITHIN_PERCENT else WITHIN_PERCENT - 2
-        )
-
-
-class NodeMetricSpec(Wire, frozen=True):
-    metric_collect_policy: MetricCollectPolicy | None = None
-    predict_policy: PredictPolicy | None = None
-    prediction_prior: PredictionPrior | None = None
-    mid_policy: MidPolicy | None = None
-    resource_used_threshold_with_be: ResourceThresholds | None = msgspec.field(
-        default=None, name="resourceUsedThresholdWithBE"
-    )
-
-
 class NodeMetricInfo(Wire, frozen=True):
     node_usage: ResourceMap | None = None
     system_usage: ResourceMap | None = None
@@ -179,10 +41,10 @@ class NodeMetricInfo(Wire, frozen=True):
 
 
 class CpuAndMemory(Wire, frozen=True, gc=False):
-    """The part of a resource list that the product computes with."""
+    """The part of a resource list that the product computes with; None is unreported."""
 
-    cpu: str | int | float = "0"
-    memory: str | int | float = "0"
+    cpu: str | int | float | None = None
+    memory: str | int | float | None = None
 
 
 class PodUsage(Wire, frozen=True):
@@ -207,11 +69,35 @@ class ReclaimableMetric(Wire, frozen=True):
     resource: ResourceMap | None = None
 
 
+class SurpriseCause(enum.StrEnum):
+    """Why a promise was broken, as far as a model knows."""
+
+    UNKNOWN = ""
+    CORRELATED = "Correlated"  # pods peak together
+    GROWING = "Growing"  # the node used more from day to day
+    BURSTING = "Bursting"  # much more than ever before, for a short time
+
+
+class PromiseDebt(Wire, frozen=True):
+    """What broken promises cost: surprises in four weeks, each of which broke all open promises, the last one and its
+    likely cause; the broken promises that are not made up for (a decimal), what is lent less because of them, and when
+    it is lent again if nothing else breaks.
+    """
+
+    surprises: int = 0
+    last_surprise_time: str | None = None
+    cause: str | None = None
+    broken_promises: str = "0"
+    withheld: str | None = None
+    paid_time: str | None = None
+
+
 class Promise(Wire, frozen=True):
     """The prod peak for one horizon, and how often such promises held in the last four weeks; decimals.
 
     Violations are in percent of `outcomes`, severity is the mean excess in percent of the actual peak, lent is the mean
-    share of requests above the promise, and coverage is the share of hours with known outcomes.
+    share of requests above the promise, and coverage is the share of hours with known outcomes. The note says what
+    the target cannot mean on one node within that time.
     """
 
     horizon_seconds: int = 0
@@ -227,6 +113,9 @@ class Promise(Wire, frozen=True):
     memory_lent_percent: str | None = None
     cpu_tail: WireTail | None = None
     memory_tail: WireTail | None = None
+    target_note: str | None = None
+    cpu_debt: PromiseDebt | None = None
+    memory_debt: PromiseDebt | None = None
 
 
 class Withdrawal(Wire, frozen=True):
@@ -292,6 +181,33 @@ class Pressure(Wire, frozen=True):
     cpu_stall_percent: str | None = None
     memory_stall_percent: str | None = None
     pods: tuple[PressedPod, ...] | None = None
+
+
+class ProdWait(Wire, frozen=True):
+    """The share of their time that Prod pods waited for a resource, in percent as decimals.
+
+    `baseline_percent` is the same without pods of Mid and Batch on the node, absent until learned. Prod is slowed from
+    `since` on, absent while it is not; at `last_time` it last waited too long (RFC 3339).
+    """
+
+    resource: str = ""
+    wait_percent: str | None = None
+    baseline_percent: str | None = None
+    since: str | None = None
+    last_time: str | None = None
+
+
+class Interference(Wire, frozen=True):
+    """How Prod pods fare on the node: absent where the kernel or cgroup v1 does not tell.
+
+    `throttled_pods` are Prod pods at their own CPU limits, which do not count. Stealing is the hypervisor's; stalls for
+    disks only inform.
+    """
+
+    waits: tuple[ProdWait, ...] = ()
+    throttled_pods: int = 0
+    steal_percent: str | None = None
+    io_stall_percent: str | None = None
 
 
 MOST_BARS = 20
@@ -361,6 +277,7 @@ class _Status(Wire, frozen=True):
     host_application_metric: tuple[HostApplicationMetricInfo, ...] | None = None
     prod_reclaimable_metric: ReclaimableMetric | None = None
     prod_peak_metric: ReclaimableMetric | None = None
+    interference: Interference | None = None
 
 
 class NodeMetricStatus(_Status, frozen=True):

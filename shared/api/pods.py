@@ -5,12 +5,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
-import msgspec
-
 from shared import names, quantity
 from shared.api.core import Container, ContainerStatus, Pod, Quantities, Resizable, ResourceRequirements
-from shared.api.meta import Wire, prepared
-from shared.errors import InvalidInput, shown
+from shared.errors import shown
 from shared.names import KubeQoS, PriorityClass, QoS
 from shared.quantity import QuantityError, Resources
 
@@ -36,17 +33,6 @@ _DEFAULT_QOS = {
     KubeQoS.BURSTABLE: QoS.LS,
     KubeQoS.BEST_EFFORT: QoS.BE,
 }
-
-
-class _NumaNodeResource(Wire, frozen=True):
-    node: int = 0
-
-
-@prepared
-class _ResourceStatus(Wire, frozen=True):
-    """What Koordinator's scheduler notes on a pod that it has bound to zones of its node."""
-
-    numa_node_resources: tuple[_NumaNodeResource, ...] | None = None
 
 
 def requests(pod: Pod) -> dict[str, int]:
@@ -207,19 +193,6 @@ def priority_class(pod: Pod) -> PriorityClass:
     return found
 
 
-def numa_nodes(pod: Pod) -> tuple[int, ...]:
-    """The NUMA nodes the pod is bound to, ascending; empty when it may run on all. Raises InvalidInput."""
-    text = pod.metadata.annotation(names.ANNOTATION_RESOURCE_STATUS)
-    if not text:
-        return ()
-    try:
-        status = msgspec.json.decode(text, type=_ResourceStatus)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        source, field = f"Pod {pod.metadata.key}", names.ANNOTATION_RESOURCE_STATUS
-        raise InvalidInput(source=source, field=field, value=text, problem=str(error)) from error
-    return tuple(sorted({one.node for one in status.numa_node_resources or ()}))
-
-
 def is_reclaimable(pod: Pod) -> bool:
     """Whether the pod's unused request may be lent to Mid: it is prod, or of no class."""
     return priority_class(pod) in names.LENDING_CLASSES
@@ -228,6 +201,15 @@ def is_reclaimable(pod: Pod) -> bool:
 def is_active(pod: Pod) -> bool:
     """Whether the pod holds its request: it has neither succeeded nor failed."""
     return pod.status.phase in ACTIVE_PHASES
+
+
+def is_admitted(pod: Pod) -> bool:
+    """Whether the kubelet of the pod's node has admitted it: then it reports the containers.
+
+    The start time proves nothing: a kubelet that starts reports it, as Pending, of pods that it refuses seconds later.
+    """
+    status = pod.status
+    return status.phase == "Running" or bool(status.container_statuses or status.init_container_statuses)
 
 
 def is_terminating(pod: Pod) -> bool:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from shared import durations
-from shared.api.nodemetric import HorizonPrior, PredictionPrior, WireTail
+from shared.api.nodemetric_spec import HorizonPrior, PredictionPrior, WireTail
 from shared.errors import InvalidInput
 
 SOURCE: Final = "NodeMetric spec.predictionPrior"

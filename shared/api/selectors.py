@@ -33,6 +33,11 @@ class LabelSelector(Wire, frozen=True, forbid_unknown_fields=True):
     match_expressions: tuple[LabelRequirement, ...] | None = None
 
     @property
+    def is_empty(self) -> bool:
+        """Whether nothing is required, so that everything matches."""
+        return not self.match_labels and not self.match_expressions
+
+    @property
     def problem(self) -> str | None:
         """Why this selector is invalid, if it is."""
         for requirement in self.match_expressions or ():

@@ -7,12 +7,13 @@ NodeMetric, which is that part's name in Koordinator's NodeSLO.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Annotated, TypeAlias
 
 import msgspec
 
 from shared import jsontext
 from shared.api import nodeselectors
-from shared.api.nodemetric import ResourceThresholds
+from shared.api.nodemetric_spec import LONGEST_WINDOW_SECONDS, Percent, ResourceThresholds
 from shared.api.selectors import LabelSelector
 from shared.errors import InvalidInput
 
@@ -21,21 +22,23 @@ NODES = "nodeStrategies"
 LARGEST_SATISFACTION_PERCENT = 60  # as a lower bound, Koordinator's
 MAX_NODE_STRATEGIES = 250
 
+Priority: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+
 
 class ThresholdStrategy(ResourceThresholds, frozen=True, forbid_unknown_fields=True):
     """The ConfigMap's form. Unknown keys are errors; these are Koordinator's, and have no effect here."""
 
     cpu_suppress_policy: str | None = None  # the enforcer supports only cfsQuota
-    cpu_evict_time_window_seconds: int | None = None
+    cpu_evict_time_window_seconds: Annotated[int, msgspec.Meta(ge=1, le=LONGEST_WINDOW_SECONDS)] | None = None
     cpu_evict_policy: str | None = None
-    cpu_evict_threshold_percent: int | None = None
-    cpu_evict_lower_percent: int | None = None
-    cpu_allocatable_evict_threshold_percent: int | None = None
-    cpu_allocatable_evict_lower_percent: int | None = None
-    memory_allocatable_evict_threshold_percent: int | None = None
-    memory_allocatable_evict_lower_percent: int | None = None
-    evict_enabled_priority_threshold: int | None = None
-    allocatable_evict_priority_threshold: int | None = None
+    cpu_evict_threshold_percent: Percent | None = None
+    cpu_evict_lower_percent: Percent | None = None
+    cpu_allocatable_evict_threshold_percent: Percent | None = None
+    cpu_allocatable_evict_lower_percent: Percent | None = None
+    memory_allocatable_evict_threshold_percent: Percent | None = None
+    memory_allocatable_evict_lower_percent: Percent | None = None
+    evict_enabled_priority_threshold: Priority | None = None
+    allocatable_evict_priority_threshold: Priority | None = None
 
 
 OFF = ResourceThresholds()

@@ -20,7 +20,7 @@ from shared.clock import Clock, SystemClock
 from shared.kube import bodies, objects
 from shared.kube.config import Connection
 from shared.kube.errors import Gone
-from shared.kube.http import Stream, Transport
+from shared.kube.http import SocketTransport, Stream, Transport
 from shared.kube.objects import RefusedObject
 from shared.kube.requester import ApiCall, Requester
 from shared.kube.resources import PODS, SERVICEACCOUNTS, Resource
@@ -67,7 +67,8 @@ class _TokenRequest(msgspec.Struct, frozen=True):
 class Client:
     """Talks to one API server as one identity; all threads of a process share it.
 
-    Raises ApiError (by kind), Unreachable and InvalidResponse from every verb. `stop` ends waits between attempts.
+    Raises ApiError (by kind), Unreachable and InvalidResponse from every verb, and LeadershipLost from the writes of a
+    fenced one. `stop` ends waits between attempts.
     """
 
     def __init__(
@@ -79,9 +80,11 @@ class Client:
         registry: CollectorRegistry | None = None,
         retry: Retry | None = None,
         stop: threading.Event | None = None,
+        transport: Transport | None = None,
     ) -> None:
+        """`transport` replaces the sockets to the connection's server."""
         self._requester = Requester(
-            Transport(connection, user_agent),
+            transport or SocketTransport(connection, user_agent),
             clock or SystemClock(),
             registry,
             retry or Retry(),
@@ -95,6 +98,16 @@ class Client:
         """The same client, on the same connections, for callers that retry by themselves."""
         other = copy.copy(self)
         other._requester = self._requester.single_attempt(timeout_seconds)
+        return other
+
+    def fenced(self, may_write: Callable[[], bool]) -> "Client":
+        """The same client, on the same connections, whose writes raise LeadershipLost unless `may_write`.
+
+        Each attempt asks right before it is sent. The process may still be stopped between the two, so a write also
+        carries the version that it rests on, and the server refuses it once another leader has written.
+        """
+        other = copy.copy(self)
+        other._requester = self._requester.fenced(may_write)
         return other
 
     @overload
@@ -199,6 +212,12 @@ class Client:
         path = resource.path(namespace=namespace)
         return self._write(ApiCall("create", "POST", path, body=_encoded(body), repeatable=repeatable))
 
+    def try_create(self, resource: Resource, body: object, namespace: str | None = None, *, into: type[T]) -> T:
+        """The object as it would be stored, after admission (a dry run)."""
+        path = resource.path(namespace=namespace)
+        call = ApiCall("create", "POST", path, {"dryRun": "All"}, body=_encoded(body), stores=False)
+        return objects.decode(self._requester.send(call).body, into)
+
     def replace(
         self,
         resource: Resource,
@@ -292,7 +311,8 @@ class Client:
     def review(self, resource: Resource, kind: str, spec: Mapping[str, object], *, into: type[T]) -> T:
         """The server's answer to `spec`, of a review kind that it does not store."""
         body = {"apiVersion": resource.api_version, "kind": kind, "metadata": {}, "spec": spec}
-        answer = self._requester.send(ApiCall("create", "POST", resource.path(), body=_encoded(body)))
+        call = ApiCall("create", "POST", resource.path(), body=_encoded(body), stores=False)
+        answer = self._requester.send(call)
         return objects.decode(answer.body, into)
 
     def close(self) -> None:

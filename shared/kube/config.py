@@ -106,6 +106,11 @@ def from_kubeconfig(path: str | None = None, context: str | None = None) -> Conn
 
     `path` defaults to $KUBECONFIG, which may name several files, then to ~/.kube/config. Raises InvalidInput.
     """
+    files = (path or os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG).split(os.pathsep)
+    if not any(each and Path(each).expanduser().exists() for each in files):
+        where = "the command line" if path else "KUBECONFIG" if os.environ.get("KUBECONFIG") else "the default"
+        problem = f"there is no such file ({where} names it): --kubeconfig FILE or KUBECONFIG names another"
+        raise InvalidInput(source="kubeconfig", field="file", value=os.pathsep.join(files), problem=problem)
     user = _KubeconfigUser(path or os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG, context)
     return replace(user.kubeconfig.connection, credentials=user)
 
@@ -117,11 +122,15 @@ def discover(kubeconfig: str | None = None, context: str | None = None) -> Conne
     return in_cluster() or from_kubeconfig()
 
 
-def _without_userinfo(server: str) -> str:
-    """`server` without a "user:password@", which would show in logs; credentials come from the user's own entry."""
+def _without_secrets(server: str, authorization: str | None) -> str:
+    """`server` without a "user:password@" and without the user's own token as its path, which would show in logs.
+
+    Credentials come from the user's own entry.
+    """
     scheme, separator, rest = server.partition("://")
     authority, slash, path = rest.partition("/")
-    return scheme + separator + authority.rpartition("@")[2] + slash + path
+    bare = scheme + separator + authority.rpartition("@")[2] + slash + path
+    return bare.removesuffix("/" + authorization.removeprefix("Bearer ")) if authorization else bare
 
 
 class _KubeconfigUser:
@@ -177,17 +186,20 @@ def _with_a_token(path: str, context: str | None) -> _Kubeconfig | None:
     """
     import yaml
 
+    from shared import yaml_file
+
     file = Path(path).expanduser()
     try:
-        document = yaml.safe_load(file.read_text("utf-8"))
+        document = yaml_file.parse(file.read_text("utf-8"))
         chosen = _named(document, "context", context or document["current-context"], _Context)
         cluster = _named(document, "cluster", chosen.cluster, _Cluster)
         token = _named(document, "user", chosen.user, _User).token
     except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError):
         return None  # the official client reads it, or reports what is wrong
     ca_file = str(file.parent / cluster.certificate_authority) if cluster.certificate_authority else None
-    connection = Connection(_without_userinfo(cluster.server), ca_file=ca_file, cluster_name=chosen.cluster)
-    return _Kubeconfig(connection, StaticToken(token).authorization)
+    authorization = StaticToken(token).authorization
+    server = _without_secrets(cluster.server, authorization())
+    return _Kubeconfig(Connection(server, ca_file=ca_file, cluster_name=chosen.cluster), authorization)
 
 
 def _named(document: Any, kind: str, name: str, into: type[S]) -> S:
@@ -196,8 +208,12 @@ def _named(document: Any, kind: str, name: str, into: type[S]) -> S:
 
 
 def _by_the_official_client(path: str, context: str | None) -> _Kubeconfig:
-    # Imported here: no process in a cluster needs it.
-    from kubernetes import client, config
+    # Imported here: no process in a cluster needs it, and the images do not have it.
+    try:
+        from kubernetes import client, config
+    except ModuleNotFoundError as error:
+        problem = f"to read more than a token, it needs the package {error.name}, which is not installed"
+        raise InvalidInput(source="kubeconfig", field="file", value=path, problem=problem) from error
     from yaml import YAMLError
 
     found = client.Configuration()
@@ -211,7 +227,7 @@ def _by_the_official_client(path: str, context: str | None) -> _Kubeconfig:
         ) from error
     chosen = current if context is None else next(each for each in contexts if each["name"] == context)
     connection = Connection(
-        server=_without_userinfo(found.host),
+        server=_without_secrets(found.host, next(iter(found.api_key.values()), None)),
         ca_file=found.ssl_ca_cert,
         client_cert_file=found.cert_file,
         client_key_file=found.key_file,

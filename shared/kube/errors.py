@@ -1,6 +1,7 @@
 """Errors between us and the API server, named so that a caller can act on them.
 
-ApiError means a refusal, Unreachable no complete answer, and InvalidResponse an answer of another protocol.
+ApiError means a refusal, Unreachable no complete answer, InvalidResponse an answer of another protocol, and
+LeadershipLost that nothing was sent.
 """
 
 from collections.abc import Mapping
@@ -85,6 +86,16 @@ class Unreachable(HeadroomError):
 
 class InvalidResponse(HeadroomError):
     """The answer does not have the requested form."""
+
+
+NOT_LEADING = "another replica leads"
+
+
+class LeadershipLost(HeadroomError):
+    """A write was not sent, because this process does not lead any more."""
+
+    def __init__(self) -> None:
+        super().__init__(NOT_LEADING)
 
 
 _BY_STATUS: dict[int, type[ApiError]] = {

@@ -9,7 +9,6 @@ import contextlib
 import logging
 import queue
 import secrets
-import threading
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -17,6 +16,7 @@ from shared import durations
 from shared.kube.client import Client
 from shared.kube.errors import AlreadyExists, ApiError, InvalidResponse, NotFound, Unreachable
 from shared.kube.resources import EVENTS
+from shared.stop import Stop
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,6 @@ BURST = 50.0
 REFILL_PER_SECOND = 0.2
 
 _DRAIN_SECONDS = 2.0
-_POLL_SECONDS = 0.5
 
 
 class ObjectRef(NamedTuple):
@@ -88,7 +87,7 @@ class Recorder:
         self._client = client
         self._component = component
         self._host = host
-        self._queue: queue.Queue[_Occurrence] = queue.Queue(QUEUE_LENGTH)
+        self._queue: queue.Queue[_Occurrence | None] = queue.Queue(QUEUE_LENGTH)  # None: a wake-up
         self._written: collections.OrderedDict[_Occurrence, _Written] = collections.OrderedDict()
         self._budgets: collections.defaultdict[str, _Budget] = collections.defaultdict(_Budget)
 
@@ -99,18 +98,24 @@ class Recorder:
         except queue.Full:
             self._drop("queue_full")
 
-    def run(self, stop: threading.Event) -> None:
+    def run(self, stop: Stop) -> None:
         """Writes queued events until `stop`, and then the remaining ones, for a moment."""
         clock = self._client.clock
-        while not stop.is_set():
-            with contextlib.suppress(queue.Empty):
-                self._record(self._queue.get(timeout=_POLL_SECONDS))
+        with stop.calling(self._wake):
+            while not stop.is_set():
+                self._record(self._queue.get())
         deadline = clock.monotonic() + _DRAIN_SECONDS
         with contextlib.suppress(queue.Empty):
             while clock.monotonic() < deadline:
                 self._record(self._queue.get_nowait())
 
-    def _record(self, occurrence: _Occurrence) -> None:
+    def _wake(self) -> None:
+        with contextlib.suppress(queue.Full):  # then nothing waits
+            self._queue.put_nowait(None)
+
+    def _record(self, occurrence: _Occurrence | None) -> None:
+        if occurrence is None:
+            return
         now = self._client.clock.monotonic()
         self._forget(now - DEDUPE_SECONDS)
         written = self._written.get(occurrence)

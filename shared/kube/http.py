@@ -11,6 +11,7 @@ import urllib.parse
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import urllib3
 from urllib3.exceptions import HTTPError, InsecureRequestWarning
@@ -26,6 +27,11 @@ CONNECT_TIMEOUT_SECONDS = 5.0
 MAX_IDLE_CONNECTIONS = 16
 READ_BYTES = 1 << 16
 
+# urllib3 warns when it closes an idle connection beyond MAX_IDLE_CONNECTIONS, which is what that bound is for.
+logging.getLogger("urllib3.connectionpool").addFilter(
+    lambda record: not str(record.msg).startswith("Connection pool is full")
+)
+
 # Notices within a minute a peer that vanished (its node died, a NAT forgot us), even on a watch, where silence is
 # normal.
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
@@ -39,8 +45,53 @@ class Response:
     body: bytes
 
 
-class Stream:
+class Stream(Protocol):
     """An answer below 300 whose body does not end by itself."""
+
+    @property
+    def status(self) -> int: ...
+
+    def chunks(self) -> Iterator[bytes]:
+        """The body as it arrives. Raises Unreachable when it breaks off or stays silent for too long."""
+        ...
+
+    def abort(self) -> None:
+        """Ends a blocking read in another thread, which then sees the stream break off."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Transport(Protocol):
+    """The way to one API server as one identity, for all threads of a process."""
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        more_headers: Mapping[str, str] | None = None,
+        timeout_seconds: float,
+    ) -> Response:
+        """The whole answer. Raises ApiError for 300 and above, Unreachable."""
+        ...
+
+    def stream(self, path: str, *, query: Mapping[str, str], timeout_seconds: float, idle_seconds: float) -> Stream:
+        """A GET whose body is read as it arrives. `timeout_seconds` bounds the wait for the headers, `idle_seconds`
+        every silence after them. Raises ApiError for 300 and above, Unreachable.
+        """
+        ...
+
+    def close(self) -> None:
+        """Closes the idle connections."""
+        ...
+
+
+class SocketStream:
+    """The `Stream` of a connection."""
 
     def __init__(self, raw: urllib3.BaseHTTPResponse, what: str) -> None:
         self._raw = raw
@@ -48,12 +99,10 @@ class Stream:
         self.status = raw.status
 
     def chunks(self) -> Iterator[bytes]:
-        """The body as it arrives. Raises Unreachable when it breaks off or stays silent for too long."""
         with _translated(self._what):
             yield from self._raw.stream(READ_BYTES)
 
     def abort(self) -> None:
-        """Ends a blocking read in another thread, which then sees the stream break off."""
         with contextlib.suppress(OSError, RuntimeError, ValueError):  # the stream has just ended by itself
             self._raw.shutdown()
 
@@ -62,7 +111,7 @@ class Stream:
         self._raw.release_conn()
 
 
-class Transport:
+class SocketTransport:
     """Sends requests over `connection`. Raises InvalidInput when its server is no URL."""
 
     def __init__(self, connection: Connection, user_agent: str) -> None:
@@ -82,7 +131,6 @@ class Transport:
         more_headers: Mapping[str, str] | None = None,
         timeout_seconds: float,
     ) -> Response:
-        """The whole answer. Raises ApiError for 300 and above, Unreachable."""
         raw = self._send(
             method,
             path,
@@ -96,17 +144,13 @@ class Transport:
         return Response(raw.status, raw.data)
 
     def stream(self, path: str, *, query: Mapping[str, str], timeout_seconds: float, idle_seconds: float) -> Stream:
-        """A GET whose body is read as it arrives. `timeout_seconds` bounds the wait for the headers, `idle_seconds`
-        every silence after them. Raises ApiError for 300 and above, Unreachable.
-        """
         raw = self._send("GET", path, query=query, timeout_seconds=timeout_seconds, preload=False)
         sock = getattr(raw.connection, "sock", None)
         if sock is not None:  # an answer that ends with its connection owns the socket, and keeps the first timeout
             sock.settimeout(idle_seconds)
-        return Stream(raw, f"GET {path}")
+        return SocketStream(raw, f"GET {path}")
 
     def close(self) -> None:
-        """Closes the idle connections."""
         self._pool.close()
 
     def _send(

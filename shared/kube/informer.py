@@ -19,6 +19,7 @@ from shared.kube.object_cache import Change, Kept, ObjectCache, RecordT
 from shared.kube.resources import Resource
 from shared.kube.retry import Backoff
 from shared.kube.watch import WatchScope, WatchTimes
+from shared.stop import Stop
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +65,11 @@ class Informer(Generic[RecordT]):
             self._cache.subscribe(on_change)
 
     @property
+    def is_absent(self) -> bool:
+        """Whether the server was last seen not to know the kind."""
+        return self._is_absent
+
+    @property
     def age_seconds(self) -> float:
         """The age of the cache's state: 0 while it is `current`, infinite before the first complete list."""
         return 0.0 if self.current.is_set() else self._client.clock.monotonic() - self._complete_at
@@ -88,7 +94,7 @@ class Informer(Generic[RecordT]):
         """The keys of existing objects of which no version could be read."""
         return self._cache.unread()
 
-    def run(self, stop: threading.Event) -> None:
+    def run(self, stop: Stop) -> None:
         """Keeps the cache up to date until `stop`; a supervisor calls it again if it raises."""
         while not stop.is_set():
             error: ApiError | Unreachable | InvalidResponse | None = None
@@ -117,7 +123,8 @@ class Informer(Generic[RecordT]):
         self._position = None
         self._cache.clear()
         if not self._is_absent:
-            logger.warning("the cluster does not know this kind", extra={"resource": str(self._resource)})
+            extra = {"resource": self._resource.full_name}
+            logger.log(self._times.absence_level, "the cluster does not know this kind", extra=extra)
         self._is_absent = True
         self.synced.set()
         self.current.set()
@@ -127,7 +134,7 @@ class Informer(Generic[RecordT]):
             self._complete_at = self._client.clock.monotonic()
             self.current.clear()
 
-    def _rest(self, error: ApiError | Unreachable | InvalidResponse | None, stop: threading.Event) -> None:
+    def _rest(self, error: ApiError | Unreachable | InvalidResponse | None, stop: Stop) -> None:
         delay = self._backoff.delay_seconds(error)
         reason = _reason(error)
         self._client.metrics.watch_restarts.labels(str(self._resource), reason).inc()
@@ -156,7 +163,7 @@ class Informer(Generic[RecordT]):
         self.synced.set()
         self._cache.announce_synced()
 
-    def _watch(self, position: str, stop: threading.Event) -> None:
+    def _watch(self, position: str, stop: Stop) -> None:
         events = watch.events(
             self._client,
             self._resource,

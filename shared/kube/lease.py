@@ -5,6 +5,7 @@ and steps down after `renew_deadline_seconds`. The other candidates count from w
 and wait the longer `lease_seconds`. Each process uses its own monotonic clock; the times in the Lease are for people.
 """
 
+import contextlib
 import logging
 import random
 import threading
@@ -17,7 +18,7 @@ from shared import durations
 from shared.api.meta import Wire
 from shared.clock import Clock
 from shared.kube.client import Client
-from shared.kube.errors import ApiError, InvalidResponse, NotFound, Unreachable
+from shared.kube.errors import ApiError, Conflict, InvalidResponse, NotFound, Unreachable
 from shared.kube.resources import LEASES
 
 logger = logging.getLogger(__name__)
@@ -115,6 +116,7 @@ class LeaderElector:
         self._clock = clock
         self._times = times or LeaseTimes()
         self._observed: ObservedLease | None = None
+        self._held: Lease | None = None  # as the server answered our last write; None after one with another outcome
         self._leads_until = float("-inf")
 
     def is_leader(self) -> bool:
@@ -159,6 +161,11 @@ class LeaderElector:
             logger.warning("lease not released, others wait for its end: %s", error, extra=self._about())
 
     def _stand(self) -> bool:
+        held = self._held
+        if held is not None and self.is_leader():
+            # A leader need not read what it alone writes, as in client-go; the resourceVersion tells of other writers.
+            with contextlib.suppress(Conflict, NotFound):
+                return self._claim(held, self._clock.monotonic())
         lease = self._read(self._hasty())
         started = self._clock.monotonic()
         seen = self._observed
@@ -171,8 +178,14 @@ class LeaderElector:
         if seen is not None and seen.held_by_other(self._identity, monotonic=started, times=self._times):
             self._leads_until = float("-inf")
             return False
+        return self._claim(lease, started)
+
+    def _claim(self, lease: Lease | None, started: float) -> bool:
+        """Acquires or renews the lease, unless another has written it; we lead from `started` on."""
+        self._held = None
         spec = claimed(lease.spec if lease else LeaseSpec(), self._identity, now=self._clock.now(), times=self._times)
-        self._write(self._hasty(), lease, spec)
+        metadata = self._write(self._hasty(), lease, spec)
+        self._held = Lease(metadata, spec) if metadata["resourceVersion"] else None
         self._observed = ObservedLease(spec, started)
         self._leads_until = started + self._times.renew_deadline_seconds
         return True
@@ -183,15 +196,17 @@ class LeaderElector:
         except NotFound:
             return None
 
-    def _write(self, client: Client, lease: Lease | None, spec: LeaseSpec) -> None:
+    def _write(self, client: Client, lease: Lease | None, spec: LeaseSpec) -> dict[str, object]:
+        """The metadata to write it with the next time."""
         body: dict[str, object] = {"apiVersion": LEASES.api_version, "kind": "Lease", "spec": spec}
         if lease is None:
-            body["metadata"] = {"name": self._name, "namespace": self._namespace}
-            client.create(LEASES, body, self._namespace)
+            metadata: dict[str, object] = {"name": self._name, "namespace": self._namespace}
+            written = client.create(LEASES, body | {"metadata": metadata}, self._namespace)
         else:
             # The resourceVersion in the metadata makes the write fail after any other write.
-            body["metadata"] = lease.metadata
-            client.replace(LEASES, self._name, body, self._namespace)
+            metadata = lease.metadata
+            written = client.replace(LEASES, self._name, body | {"metadata": metadata}, self._namespace)
+        return metadata | {"resourceVersion": written.resource_version}
 
     def _hasty(self) -> Client:
         """The client, limited to one attempt that ends when our leadership does."""

@@ -2,37 +2,34 @@
 
 import weakref
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry
+
+from shared.metric_families import CounterFamily
+
+_REQUESTS = CounterFamily(
+    "headroom_kube_requests",
+    "Requests to the API server, by status code.",
+    ("verb", "code"),
+)
+_WATCH_RESTARTS = CounterFamily(
+    "headroom_kube_watch_restarts",
+    "Watches that ended and were restarted.",
+    ("resource", "reason"),
+)
+_REFUSED_OBJECTS = CounterFamily(
+    "headroom_kube_refused_objects", "Versions of objects that could not be decoded and were ignored.", ("resource",)
+)
+_DROPPED_EVENTS = CounterFamily("headroom_kube_dropped_events", "Kubernetes Events that were not written.", ("reason",))
 
 
 class Metrics:
     """The counters of one registry; with `None` they count without being exposed."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        self.requests = Counter(
-            "headroom_kube_requests",
-            "Requests to the API server by their answer's status code",
-            ["verb", "code"],
-            registry=registry,
-        )
-        self.watch_restarts = Counter(
-            "headroom_kube_watch_restarts",
-            "Watches that ended and were started again",
-            ["resource", "reason"],
-            registry=registry,
-        )
-        self.refused_objects = Counter(
-            "headroom_kube_refused_objects",
-            "Versions of objects that could not be read and were left out",
-            ["resource"],
-            registry=registry,
-        )
-        self.dropped_events = Counter(
-            "headroom_kube_dropped_events",
-            "Kubernetes Events not written",
-            ["reason"],
-            registry=registry,
-        )
+        self.requests = _REQUESTS.register(registry)
+        self.watch_restarts = _WATCH_RESTARTS.register(registry)
+        self.refused_objects = _REFUSED_OBJECTS.register(registry)
+        self.dropped_events = _DROPPED_EVENTS.register(registry)
 
 
 _BY_REGISTRY: weakref.WeakKeyDictionary[CollectorRegistry, Metrics] = weakref.WeakKeyDictionary()

@@ -122,7 +122,7 @@ class ObjectCache(Generic[RecordT]):
             self._refuse(refused)
         # A refused object exists, although we cannot read it; only the other objects that the list lacks are deleted.
         present = {entry.key for entry in entries} | {refused.key for refused in refusals}
-        for key in (self._entries.keys() | self._refused.keys()) - present:
+        for key in sorted((self._entries.keys() | self._refused.keys()) - present):
             self._remove(key)
         for entry in entries:
             self._store(entry)
@@ -133,7 +133,7 @@ class ObjectCache(Generic[RecordT]):
 
     def clear(self) -> None:
         """Drops all objects."""
-        for key in self._entries.keys() | self._refused.keys():
+        for key in sorted(self._entries.keys() | self._refused.keys()):
             self._remove(key)
 
     def apply(self, event: WatchEvent[Any] | RefusedObject) -> None:

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from shared.clock import Clock
 from shared.kube import metrics
-from shared.kube.errors import ApiError, ServerError, TooManyRequests, Unreachable
+from shared.kube.errors import ApiError, LeadershipLost, ServerError, TooManyRequests, Unreachable
 from shared.kube.http import Response, Stream, Transport
 from shared.kube.retry import ONCE, Answers, Retry
 
@@ -21,7 +21,9 @@ TIMEOUT_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class ApiCall:
-    """One request for counting, logging and retries. `repeatable`: a second arrival has no further effect."""
+    """One request for counting, logging and retries. `repeatable`: a second arrival has no further effect; `stores`: it
+    may change an object.
+    """
 
     verb: str
     method: str
@@ -32,6 +34,12 @@ class ApiCall:
     headers: Mapping[str, str] = field(default_factory=dict)
     repeatable: bool = True
     repeat_throttled: bool = True
+    stores: bool = True
+
+    @property
+    def is_write(self) -> bool:
+        """Whether only the leader may send it."""
+        return self.stores and self.method != "GET"
 
     def passing(self, error: Exception) -> bool:
         """Whether a retry may succeed after `error`, and is safe."""
@@ -58,6 +66,7 @@ class Requester:
         self._retry = retry
         self._stop = stop
         self._timeout_seconds = TIMEOUT_SECONDS
+        self._may_write: Callable[[], bool] = lambda: True
 
     def single_attempt(self, timeout_seconds: float | None = None) -> "Requester":
         """The same, on the same connections, without retries."""
@@ -66,8 +75,14 @@ class Requester:
         other._timeout_seconds = timeout_seconds or self._timeout_seconds
         return other
 
+    def fenced(self, may_write: Callable[[], bool]) -> "Requester":
+        """The same, on the same connections, but no attempt of a write is sent unless `may_write`."""
+        other = copy.copy(self)
+        other._may_write = may_write
+        return other
+
     def send(self, call: ApiCall) -> Response:
-        """Raises ApiError, Unreachable and InvalidResponse."""
+        """Raises ApiError, Unreachable, InvalidResponse and LeadershipLost."""
         return self._retry.run(
             f"{call.method} {call.path}",
             lambda: self._attempt(call),
@@ -90,6 +105,8 @@ class Requester:
         self._transport.close()
 
     def _attempt(self, call: ApiCall) -> Response:
+        if call.is_write and not self._may_write():
+            raise LeadershipLost
         return self._counted(
             call.verb,
             lambda: self._transport.request(

@@ -28,6 +28,11 @@ class Resource:
         """The apiVersion of objects of this resource."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
+    @property
+    def full_name(self) -> str:
+        """With version and group, as kubectl takes it."""
+        return f"{self.plural}.{self.version}.{self.group}" if self.group else self.plural
+
     def __str__(self) -> str:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
@@ -52,13 +57,23 @@ EVENTS = Resource("", "v1", "events", namespaced=True)
 LEASES = Resource("coordination.k8s.io", "v1", "leases", namespaced=True)
 PODDISRUPTIONBUDGETS = Resource("policy", "v1", "poddisruptionbudgets", namespaced=True)
 NODEMETRICS = Resource("slo.koordinator.sh", "v1alpha1", "nodemetrics", namespaced=False)
-NODERESOURCETOPOLOGIES = Resource("topology.node.k8s.io", "v1alpha1", "noderesourcetopologies", namespaced=False)
-NODESLOS = Resource("slo.koordinator.sh", "v1alpha1", "nodeslos", namespaced=False)
 PRIORITYCLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False)
 CLUSTERCOLOCATIONPROFILES = Resource("config.koordinator.sh", "v1alpha1", "clustercolocationprofiles", namespaced=False)
 CAPACITYBUFFERS = Resource("autoscaling.x-k8s.io", "v1beta1", "capacitybuffers", namespaced=True)
 CAPACITYQUOTAS = Resource("autoscaling.x-k8s.io", "v1beta1", "capacityquotas", namespaced=False)
 PROVISIONINGREQUESTS = Resource("autoscaling.x-k8s.io", "v1", "provisioningrequests", namespaced=True)
+STORAGECLASSES = Resource("storage.k8s.io", "v1", "storageclasses", namespaced=False)
+CSINODES = Resource("storage.k8s.io", "v1", "csinodes", namespaced=False)
+CSIDRIVERS = Resource("storage.k8s.io", "v1", "csidrivers", namespaced=False)
+CSISTORAGECAPACITIES = Resource("storage.k8s.io", "v1", "csistoragecapacities", namespaced=True)
+DEVICECLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", namespaced=False)
+RESOURCECLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", namespaced=True)
+RESOURCECLAIMTEMPLATES = Resource("resource.k8s.io", "v1", "resourceclaimtemplates", namespaced=True)
+RESOURCESLICES = Resource("resource.k8s.io", "v1", "resourceslices", namespaced=False)
+VOLUMEATTACHMENTS = Resource("storage.k8s.io", "v1", "volumeattachments", namespaced=False)
+PODGROUPS_ALPHA = Resource("scheduling.k8s.io", "v1alpha2", "podgroups", namespaced=True)  # Kubernetes 1.36
+PODGROUPS_BETA = Resource("scheduling.k8s.io", "v1beta1", "podgroups", namespaced=True)  # Kubernetes 1.37
+COSCHEDULING_PODGROUPS = Resource("scheduling.x-k8s.io", "v1alpha1", "podgroups", namespaced=True)
 NODECLAIMS = Resource("karpenter.sh", "v1", "nodeclaims", namespaced=False)
 NODEPOOLS = Resource("karpenter.sh", "v1", "nodepools", namespaced=False)
 MUTATINGWEBHOOKS = Resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", namespaced=False)

@@ -153,6 +153,8 @@ class Retry:
                 logger.info("%s failed, next attempt in %.2f s: %s", what, delay, error)
                 if clock.wait(stop, delay):
                     raise
+                if clock.monotonic() - started > self.deadline_seconds:
+                    raise  # the process was stopped meanwhile, and what it wanted to write is old
 
 
 ONCE = Retry(deadline_seconds=-1.0)

@@ -6,23 +6,21 @@ or it sent something other than events (InvalidResponse). The informer decides w
 """
 
 import contextlib
+import logging
 import random
-import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from shared.kube import objects
 from shared.kube.client import Client
 from shared.kube.errors import InvalidResponse, Unreachable
-from shared.kube.http import Stream
 from shared.kube.objects import ObjectT, RefusedObject, WatchEvent
 from shared.kube.resources import Resource
 from shared.kube.retry import Jitter
+from shared.stop import Stop
 
 # etcd refuses objects above 1.5 MiB by default; a longer line than this is no object.
 MAX_LINE_BYTES = 16 << 20
-
-_STOP_LATENCY_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -41,13 +39,15 @@ class WatchTimes:
     The server ends a watch after one to two times `timeout_seconds`; the spread keeps thousands of agents out of step.
     A stream that is still open and silent `margin_seconds` after that has lost its server. The margin cannot be
     shorter, because servers promise no bookmark at any interval. `jitter` spreads the attempts after failures. A kind
-    that the server does not know is looked for again after about `absent_seconds`; None: it is an error.
+    that the server does not know is looked for again after about `absent_seconds`; None: it is an error. Its absence is
+    logged once, at `absence_level`.
     """
 
     timeout_seconds: float = 240.0
     margin_seconds: float = 15.0
     jitter: Jitter = field(default_factory=Jitter)
     absent_seconds: float | None = None
+    absence_level: int = logging.WARNING
 
 
 def events(
@@ -56,7 +56,7 @@ def events(
     into: type[ObjectT],
     resource_version: str,
     *,
-    stop: threading.Event,
+    stop: Stop,
     opened: Callable[[], None],
     scope: WatchScope,
     times: WatchTimes,
@@ -76,7 +76,7 @@ def events(
         idle_seconds=server_seconds + times.margin_seconds,
     )
     try:
-        with contextlib.closing(stream), _aborted_on(stop, stream):
+        with contextlib.closing(stream), stop.calling(stream.abort):
             opened()
             for line in lines(stream.chunks()):
                 yield objects.decode_event(line, into)
@@ -96,25 +96,3 @@ def lines(chunks: Iterable[bytes], max_line_bytes: int = MAX_LINE_BYTES) -> Iter
         yield from filter(None, complete)
         if len(torn) > max_line_bytes:
             raise InvalidResponse(f"a line of a watch is longer than {max_line_bytes} bytes")
-
-
-@contextlib.contextmanager
-def _aborted_on(stop: threading.Event, stream: Stream) -> Iterator[None]:
-    """Aborts `stream` when `stop` is set while the block runs.
-
-    A thread blocked in a read cannot wait for an event too, and short read timeouts would leave urllib3's response
-    unusable; so a second thread waits, and shuts the socket down.
-    """
-    finished = threading.Event()
-
-    def guard() -> None:
-        while not finished.is_set():
-            if stop.wait(_STOP_LATENCY_SECONDS):
-                stream.abort()
-                return
-
-    threading.Thread(target=guard, name="watch-guard", daemon=True).start()
-    try:
-        yield
-    finally:
-        finished.set()

@@ -13,9 +13,12 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from shared import descriptors
+from shared import descriptors, memory
 from shared.web.counts import Counts, Reason
 from shared.web.limits import Limits, logger
+
+CONNECTION_BYTES = 100 << 10  # of one with TLS, which OpenSSL and asyncio need for it
+WORTH_RETURNING_BYTES = 8 << 20
 
 
 class BoundedConfig(uvicorn.Config):
@@ -46,6 +49,8 @@ class Connections:
         self._all: set[HttpConnection] = set()
         self._waiting: dict[str, dict[HttpConnection, None]] = {}  # by peer; the longest-waiting one comes first
         self._held_bytes = 0
+        self._most_bytes = 0  # of connections and what they held, since memory was last returned
+        self._returning: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._all)
@@ -62,12 +67,14 @@ class Connections:
             return False
         self._all.add(connection)
         self.waits(connection)
+        self._weigh()
         return True
 
     def remove(self, connection: "HttpConnection") -> None:
         self.hold(connection, 0)
         self._all.discard(connection)
         self.answered(connection)
+        self._weigh()
 
     def waits(self, connection: "HttpConnection") -> None:
         """Marks that the connection waits for its client."""
@@ -112,6 +119,7 @@ class Connections:
         """Records the bytes that `connection` holds in memory. Cuts waiting ones while the total is too large."""
         self._held_bytes += held_bytes - connection.held_bytes
         connection.held_bytes = held_bytes
+        self._weigh()
         while self._held_bytes > self.limits.held_bytes:
             victim = self._heaviest() or connection
             logger.warning(
@@ -121,6 +129,19 @@ class Connections:
             victim.cut(Reason.MEMORY)
             if victim is connection:
                 return
+
+    def _weigh(self) -> None:
+        """Has memory returned to the kernel, a little later, once much of what there was at a time is gone."""
+        now_bytes = len(self._all) * CONNECTION_BYTES + self._held_bytes
+        self._most_bytes = max(self._most_bytes, now_bytes)
+        if self._returning is None and self._most_bytes - now_bytes >= WORTH_RETURNING_BYTES:
+            delay = self.limits.return_seconds
+            self._returning = asyncio.get_running_loop().call_later(delay, self._return_memory)
+
+    def _return_memory(self) -> None:
+        self._returning, self._most_bytes = None, 0
+        memory.return_freed()
+        self._weigh()
 
     def _heaviest(self) -> "HttpConnection | None":
         def holding(connections: Iterable[HttpConnection]) -> int:
@@ -202,14 +223,16 @@ class HttpConnection(HttpToolsProtocol):
             raise ValueError("too many headers")
 
     def on_headers_complete(self) -> None:
+        if self._is_answering:  # no client of these ports does so, and uvicorn forgets the first request for the second
+            if not self.transport.is_closing():
+                self.cut(Reason.PIPELINED)
+            return
         self._header_bytes = self._unasked_bytes = 0
         self._settle()
         super().on_headers_complete()
         self.scope["state"]["connection"] = self
         self._in_body = True
         self._expect(self._limits.body_seconds)
-        if len(self.pipeline) > self._limits.pipelined:
-            self.cut(Reason.PIPELINED)
 
     def on_body(self, body: bytes) -> None:
         super().on_body(body)
@@ -230,10 +253,9 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if not self.pipeline:
-            self._body_bytes = 0
-            self._weigh()
-            self._table.waits(self)
+        self._body_bytes = 0
+        self._weigh()
+        self._table.waits(self)
 
     def pause_writing(self) -> None:
         super().pause_writing()

@@ -16,7 +16,7 @@ class Reason(enum.StrEnum):
     LARGE_HEADERS = "large_headers"
     MALFORMED = "malformed"  # not HTTP, or too many headers
     SLOW_READER = "slow_reader"  # the client did not read the answer in time
-    PIPELINED = "pipelined"  # too many requests before the first was answered
+    PIPELINED = "pipelined"  # a further request before the first was answered
     UNASKED_BODY = "unasked_body"  # a body that went on after its answer
 
 

@@ -16,7 +16,8 @@ class Limits:
     read.
 
     `answering`: complete requests without an answer yet; health requests are answered beyond that. `unasked_bytes`: the
-    part of a body that comes after the answer.
+    part of a body that comes after the answer. `return_seconds`: the time after a flood until its memory returns to the
+    kernel.
     """
 
     connections: int = 512
@@ -25,9 +26,9 @@ class Limits:
     unasked_bytes: int = 16 << 20
     header_bytes: int = 64 << 10
     headers: int = 100
-    pipelined: int = 16
     handshake_seconds: float = 10.0
     header_seconds: float = 10.0
     body_seconds: float = 30.0
     write_seconds: float = 30.0
     keep_alive_seconds: int = 5
+    return_seconds: float = 10.0

@@ -2,10 +2,23 @@
 
 from collections.abc import Iterator, Mapping
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from shared.metric_families import CounterFamily, GaugeFamily
 from shared.web.server import Server
+
+_CONNECTIONS = GaugeFamily("headroom_http_connections", "Number of open connections.", ("port",))
+_CONNECTIONS_CUT = CounterFamily(
+    "headroom_http_connections_cut",
+    "Connections that the server rejected or closed before their clients did, by reason.",
+    ("port", "reason"),
+)
+_REQUESTS_REFUSED = CounterFamily(
+    "headroom_http_requests_refused",
+    "Requests that the server rejected before the application saw them.",
+    ("port", "code"),
+)
 
 
 class HttpCollector(Collector):
@@ -16,17 +29,9 @@ class HttpCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The metrics at scrape time."""
-        there = GaugeMetricFamily("headroom_http_connections", "Connections there are", labels=["port"])
-        cut = CounterMetricFamily(
-            "headroom_http_connections_cut",
-            "Connections that were refused, or cut before their clients ended them",
-            labels=["port", "reason"],
-        )
-        refused = CounterMetricFamily(
-            "headroom_http_requests_refused",
-            "Requests that were refused before the application was asked",
-            labels=["port", "code"],
-        )
+        there = _CONNECTIONS.scraped()
+        cut = _CONNECTIONS_CUT.scraped()
+        refused = _REQUESTS_REFUSED.scraped()
         for port, server in self._ports.items():
             there.add_metric([port], server.connections)
             for reason, count in server.counts.connections.items():

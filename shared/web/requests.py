@@ -71,39 +71,49 @@ class Edge:
             await self._app(scope, receive, send)
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        refusal = _foreign(scope, headers) or await self._gate(scope, headers)
+        refusal = _foreign(headers) or await self._gate(scope, headers)
         if refusal is not None:
             self._counts.requests[refusal.status] += 1
             await _send(send, refusal)
             return
-        await _Exchange(scope, receive, send, self._counts).run(self._app)
+        await _Exchange(scope, headers, receive, send, self._counts).run(self._app)
 
 
-class _Busy(Exception):
-    """The request is complete, but too many are being answered."""
+_BUSY = Refusal(503, "too many requests at a time", {"Retry-After": "1"})
+_NOT_JSON = Refusal(415, f"Content-Type: must be {JSON}")
+
+
+class _Refused(Exception):
+    """The application asked for a body that it does not get."""
 
 
 class _Exchange:
-    """One request to the application, which does not get its end while the port is overloaded."""
+    """One request to the application.
 
-    def __init__(self, scope: "Scope", receive: "Receive", send: "Send", counts: Counts) -> None:
+    It does not get the end of the request while the port is overloaded, and nothing of a body that is not JSON: a
+    browser sends a form to any host, but JSON only to the origin of its page. The application refuses methods that it
+    does not have before it reads.
+    """
+
+    def __init__(self, scope: "Scope", headers: Headers, receive: "Receive", send: "Send", counts: Counts) -> None:
         self._counts = counts
         self._scope = scope
         self._receive = receive
         self._send = send
         self._port: Port | None = scope.get("state", {}).get("connection")
-        self._busy = False
+        self._is_json = headers.get("content-type", "").partition(";")[0].strip().lower() == JSON
+        self._refusal: Refusal | None = None
         self._gone = False
 
     async def run(self, app: "ASGIApp") -> None:
         try:
             if self._scope["method"] in ("GET", "HEAD") and self._is_overloaded():
-                raise _Busy
+                raise self._refused(_BUSY)
             await app(self._scope, self._heard, self._said)
-        except _Busy:
-            logger.warning("too many requests at a time: some are refused")
-            self._counts.requests[503] += 1
-            await _send(self._send, Refusal(503, "too many requests at a time", {"Retry-After": "1"}))
+        except _Refused:
+            assert self._refusal is not None
+            self._counts.requests[self._refusal.status] += 1
+            await _send(self._send, self._refusal)
         except Exception:
             if not self._gone:
                 raise
@@ -111,16 +121,23 @@ class _Exchange:
             logger.info("client went away", extra={"path": self._scope["path"], "peer": client[0]})
 
     async def _heard(self) -> "Message":
+        if self._scope["method"] == "POST" and not self._is_json:
+            raise self._refused(_NOT_JSON)
         message = await self._receive()
         self._gone = message["type"] == "http.disconnect"
         if message["type"] == "http.request" and not message.get("more_body") and self._is_overloaded():
-            self._busy = True
-            raise _Busy
+            raise self._refused(_BUSY)
         return message
 
     async def _said(self, message: "Message") -> None:
-        if not self._busy:  # else the error is the framework's reaction to our own exception
+        if self._refusal is None:  # else the error is the framework's reaction to our own exception
             await self._send(message)
+
+    def _refused(self, refusal: Refusal) -> _Refused:
+        if refusal is _BUSY:
+            logger.warning("too many requests at a time: some are refused")
+        self._refusal = refusal
+        return _Refused()
 
     def _is_overloaded(self) -> bool:
         return self._port is not None and self._port.overloaded
@@ -147,13 +164,11 @@ def _is_loopback(name: str) -> bool:
         return False
 
 
-def _foreign(scope: "Scope", headers: Headers) -> Refusal | None:
-    """A browser sends a form to any host, but JSON only to the origin of its page, which it names."""
+def _foreign(headers: Headers) -> Refusal | None:
+    """A browser names the origin of the page that asks."""
     origin = headers.get("origin")
     if origin is not None and origin.partition("://")[2] != headers.get("host"):
         return Refusal(403, "Origin: pages of other servers are not answered")
-    if scope["method"] == "POST" and headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
-        return Refusal(415, f"Content-Type: must be {JSON}")
     return None
 
 

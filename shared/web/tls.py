@@ -3,8 +3,13 @@
 import os
 import ssl
 import threading
+from asyncio import sslproto
 
 from shared.errors import InvalidInput
+
+# asyncio reads into a buffer of this size for each connection, also for one that never sends anything: 256 KiB by
+# default. A TLS record has 16 KiB at most.
+sslproto.SSLProtocol.max_size = 16 << 10
 
 
 class Tls:

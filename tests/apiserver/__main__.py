@@ -1,14 +1,25 @@
 """Prints the folder with the binaries of a real control plane: `python -m tests.apiserver`.
 
-Karpenter and Cluster API are built, too, where they can be; the tests that need them say where they are missing.
+Karpenter and Cluster API are built, too, where they can be; the tests that need them say where they are missing. With
+names of programs, only those are found or built, and what cannot be had is said.
 """
 
 import os
 import sys
+from collections.abc import Sequence
 
 from tests.apiserver import binaries, clusterapi_build, karpenter_build
 
-if __name__ == "__main__":
+
+def _provide(names: Sequence[str]) -> None:
+    for name in names:
+        try:
+            binaries.provided(name, os.environ)
+        except binaries.Unavailable as error:
+            print(f"no {name}: {error}", file=sys.stderr)
+
+
+def _build_all() -> None:
     try:
         print(binaries.assets(os.environ))
     except binaries.Unavailable as error:
@@ -21,3 +32,10 @@ if __name__ == "__main__":
             build(os.environ)
         except binaries.Unavailable as error:
             print(f"no {name}: {error}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:]:
+        _provide(sys.argv[1:])
+    else:
+        _build_all()

@@ -94,9 +94,25 @@ def built(name: str, environment: Mapping[str, str]) -> Path | None:
     return target if target.exists() else None
 
 
-def built_once(tool: Tool, environment: Mapping[str, str]) -> Path:
-    """A tool that is no part of a control plane. Raises Unavailable."""
-    cache = _cache(environment)
+def provided(name: str, environment: Mapping[str, str]) -> Path:
+    """The tool as it is installed, or else built once. Raises Unavailable."""
+    if found := shutil.which(name, path=environment.get("PATH")):
+        return Path(found)
+    wanted = tools(environment.get("KUBERNETES") or None, _go_version(environment))
+    return built_once(next(tool for tool in wanted if tool.name == name), environment)
+
+
+def needed_go(module: str) -> tuple[int, int]:
+    """Of which version Go has to be to build from the module of this name."""
+    return _needed_go(MODULES / module)
+
+
+def built_once(tool: Tool, environment: Mapping[str, str], *, folder: str = "apiserver") -> Path:
+    """A tool that is no part of a control plane. Those of another cache `folder` keep no others waiting.
+
+    Raises Unavailable.
+    """
+    cache = cache_home(environment) / folder
     cache.mkdir(parents=True, exist_ok=True)
     with locked(cache / "lock"):
         return _built(tool, cache, environment)

@@ -3,8 +3,10 @@
 The definitions come with the module, and stand beside the program in the cache.
 """
 
+import json
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,21 +30,22 @@ def built_controller(
     program = binaries.built_once(tool, environment)
     folder = program.with_name("definitions")
     if not folder.exists():
-        unfinished = folder.with_name("definitions.unfinished")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir()
+        unfinished = Path(tempfile.mkdtemp(prefix="definitions.", dir=program.parent))
         source = module_source(tool, module, environment)
         for path in (path for part in folders for path in sorted((source / part).glob("*.yaml"))):
             shutil.copyfile(path, unfinished / path.name)
-        unfinished.rename(folder)
+        try:
+            unfinished.rename(folder)
+        except OSError:  # another process has copied them meanwhile
+            shutil.rmtree(unfinished)
     return BuiltController(program, folder)
 
 
 def module_source(tool: Tool, module: str, environment: Mapping[str, str]) -> Path:
-    """Where Go keeps the module. Raises Unavailable."""
-    command = ["go", "list", "-m", "-f", "{{.Dir}}", module]
+    """Where Go keeps the module, which it downloads if it is not there. Raises Unavailable."""
+    command = ["go", "mod", "download", "-json", module]
     try:
         done = subprocess.run(command, cwd=tool.module, env=environment, check=True, stdout=subprocess.PIPE, text=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise Unavailable(f"the definitions of {tool.name} cannot be found: {error}") from error
-    return Path(done.stdout.strip())
+        return Path(json.loads(done.stdout)["Dir"])
+    except (OSError, subprocess.CalledProcessError, ValueError, LookupError) as error:
+        raise Unavailable(f"the source of {tool.name} cannot be had: {error}") from error

@@ -60,7 +60,7 @@ from shared.kube.resources import PODS as PODS_RESOURCE
 from shared.names import KubeQoS, PriorityClass
 from tests.apiserver.binaries import Unavailable
 from tests.bench import vpa_peer
-from tests.bench.row import Measure, Row
+from tests.bench.row import Measure, Row, instead
 from tests.support import eventually
 from tests.support.apiserver import TOKEN, EmbeddedApiServer
 
@@ -309,9 +309,10 @@ def bank() -> Iterator[Row]:
     try:
         peers = vpa_peer.cpu_seconds(2 * MODELS, len(PERCENTILES), rounds=50)
         baselines = ["the Vertical Pod Autoscaler's histograms in Go, one by one"] * 2
-    except Unavailable:
+    except Unavailable as error:
         peers = None
-        baselines = ["a NumPy matrix of weights, without moments", "np.cumsum of such a matrix, and np.argmax for each"]
+        plainly = ("a NumPy matrix of weights, without moments", "np.cumsum of such a matrix, and np.argmax for each")
+        baselines = [instead(each, error) for each in plainly]
     yield Row(
         figure=f"histogram bank update, {MODELS} models x 2 resources",
         value=cpu_seconds(update, rounds=50) * 1e3,
@@ -418,7 +419,7 @@ def keys_of(uids: Sequence[str]) -> tuple[tuple[SeriesKey, ...], tuple[SeriesKey
     """The series of a node with these pods: those of every second, and the colder ones."""
     containers = [f"{uid}/{name}" for uid in uids for name in CONTAINERS]
     entities = [
-        *((Kind.NODE, ""), (Kind.SYSTEM, ""), (Kind.NON_POD, ""), (Kind.PROD_PEAK, "")),
+        *((Kind.NODE, ""), (Kind.SYSTEM, ""), (Kind.PROD_PEAK, "")),
         *((Kind.CLASS, str(one)) for one in PriorityClass),
         *((Kind.POD, uid) for uid in uids),
         *((Kind.CONTAINER, one) for one in containers),

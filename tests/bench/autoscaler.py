@@ -1,6 +1,5 @@
-"""Scale-up plans from cached objects to explained decisions: process CPU time, against plain packing."""
+"""Scale-up in an iteration of the loop, from cached objects to explained decisions, against plain packing."""
 
-import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -10,23 +9,20 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from manager.autoscaler.cloudprovider.contract import Group, GroupSpec
 from manager.autoscaler.cloudprovider.ownership import Ownership
-from manager.autoscaler.cluster_state.state import GroupStatus
+from manager.autoscaler.decision_settings import DecisionSettings
+from manager.autoscaler.listers import ClusterObjects
 from manager.autoscaler.pricing.price_file import FilePricing
-from manager.autoscaler.scale_up import orchestrator
 from manager.autoscaler.scale_up.candidates import AutoprovisioningRules
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision
-from manager.autoscaler.scale_up.options import EstimateRules, ScaleUpInput, ScaleUpSettings
-from manager.autoscaler.snapshot import cluster, equivalence_groups, templates
-from manager.autoscaler.snapshot.cluster import NodeInfo, NodeState
-from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
-from manager.autoscaler.snapshot.pod_info import ReferencedObjects
-from manager.autoscaler.snapshot.templates import Daemon
+from manager.autoscaler.scale_up.options import EstimateRules, ScaleUpSettings
+from manager.autoscaler.snapshot import cluster
+from manager.autoscaler.snapshot.cluster import NodeState
 from shared.api.core import DaemonSet, Node, Pod
+from tests.bench import iteration
+from tests.bench.iteration import FixedCloud
 from tests.bench.row import Measure, Row
 from tests.bench.timing import cpu_seconds
-from tests.support.candidates import first_specs
 
 GIB = 1 << 30
 SHAPES = 60
@@ -34,7 +30,8 @@ CONSTRAINED_EVERY = 5  # in mixes with rules between pods, every so manieth shap
 DAEMON_CPU, DAEMON_MEMORY = 200, 512 << 20
 MOST_NODES = 1000  # Cluster Autoscaler's default of one scale-up
 GROWTH = 4
-LARGEST_GROUP = 5_000
+READY = {"type": "Ready", "status": "True"}
+UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
 TEAMS = 10  # so many different selectors
 BASELINE = "first-fit-decreasing of counted sizes on each machine type, resources only, in NumPy"
 ESTIMATOR = "Cluster Autoscaler's estimator: "
@@ -53,12 +50,12 @@ def measures() -> tuple[Measure, ...]:
     )
 
 
-def _many_nodes(daemons: tuple[Daemon, ...]) -> Iterator[Row]:
+def _many_nodes(daemons: DaemonSet) -> Iterator[Row]:
     row = _plan(f"51,000 pods in {SHAPES} shapes", _pods(51_000, SHAPES), [_machine(20, 42)], daemons, 0.5, 0)
     yield replace(row, peers=f"{ESTIMATOR}8.7 s")
 
 
-def _without_owner(daemons: tuple[Daemon, ...]) -> Iterator[Row]:
+def _without_owner(daemons: DaemonSet) -> Iterator[Row]:
     """Pods that no controller has made, all equal but for their names."""
     pods = [_without_its_owner(pod) for pod in _pods(50_000, 1)]
     row = _plan("50,000 equal pods without owner", pods, [_machine(32, 64)], daemons, 0.5)
@@ -70,13 +67,13 @@ def _without_its_owner(pod: Pod) -> Pod:
     return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, owner_references=None))
 
 
-def _heterogeneous(daemons: tuple[Daemon, ...]) -> Iterator[Row]:
+def _heterogeneous(daemons: DaemonSet) -> Iterator[Row]:
     shapes, types = 2_000, 200
     figure = f"100,000 pods, {shapes:,} shapes x {types} machine types"
     yield _plan(figure, _pods(100_000, shapes), _machines(types), daemons, 10.0)
 
 
-def _rules_between_pods(daemons: tuple[Daemon, ...]) -> Iterator[Row]:
+def _rules_between_pods(daemons: DaemonSet) -> Iterator[Row]:
     """What affinity and spread in every fifth shape cost."""
     mixed, ruled = _pods(30_000, SHAPES), _pods(30_000, SHAPES, rules=True)
     plain = _plan(f"30,000 pods in {SHAPES} shapes", mixed, [_machine(32, 64)], daemons, 0.5)
@@ -86,7 +83,7 @@ def _rules_between_pods(daemons: tuple[Daemon, ...]) -> Iterator[Row]:
     yield replace(bound, baseline="the mix without", baseline_value=plain.value, peers=beside)
 
 
-def _spread_everywhere(daemons: tuple[Daemon, ...]) -> Iterator[Row]:
+def _spread_everywhere(daemons: DaemonSet) -> Iterator[Row]:
     """Every Deployment is spread over zones, and none of its pods shares a node with another."""
     pods, shapes, groups = 20_000, 2_000, 10
     decoder = msgspec.json.Decoder(Pod)
@@ -104,18 +101,18 @@ def _spread_everywhere(daemons: tuple[Daemon, ...]) -> Iterator[Row]:
 def _plan(
     figure: str,
     pending: list[Pod],
-    machines: list[NodeInfo],
-    daemons: tuple[Daemon, ...],
+    machines: list[Node],
+    daemons: DaemonSet,
     target: float | None,
     most: int = MOST_NODES,
     there: int = 1,
 ) -> Row:
-    """The figure's name ends with how many nodes the plan asks for."""
+    """The figure's name ends with how many nodes the decision buys."""
     decide = _deciding(pending, machines, daemons, most=most, there=there)
     decision = decide()
     chosen = decision.chosen
     return Row(
-        figure=f"scale-up plan, {figure} -> {decision.new_nodes:,} nodes",
+        figure=f"scale-up iteration, {figure} -> {decision.new_nodes:,} nodes",
         value=cpu_seconds(decide, 3 if len(machines) == 1 else 2),
         unit="s of CPU",
         target=target,
@@ -125,12 +122,12 @@ def _plan(
     )
 
 
-def _growth(daemons: tuple[Daemon, ...]) -> list[Row]:
+def _growth(daemons: DaemonSet) -> list[Row]:
     """What four times as much of one thing costs, beside four times the time of the smaller."""
 
     def row(figure: str, small: Callable[[], ScaleUpDecision], large: Callable[[], ScaleUpDecision]) -> Row:
         step = f"{GROWTH} times the smaller"
-        name = f"scale-up plan, growth with {figure}"
+        name = f"scale-up iteration, growth with {figure}"
         return Row(name, cpu_seconds(large, 2), "s of CPU", None, step, GROWTH * cpu_seconds(small))
 
     few, many, forms = _pods(10_000, SHAPES), _pods(GROWTH * 10_000, SHAPES), _pods(10_000, GROWTH * SHAPES)
@@ -151,18 +148,18 @@ def _growth(daemons: tuple[Daemon, ...]) -> list[Row]:
     ]
 
 
-def _autoprovisioning(daemons: tuple[Daemon, ...]) -> Iterator[Row]:
+def _autoprovisioning(daemons: DaemonSet) -> Iterator[Row]:
     """The ninth scenario of "Node Auto-provisioning", scalability: a large cluster, many kinds of pods, and no group
     yet for any of them.
     """
     nodes, pods, kinds, types = 5_000, 20_000, 200, 40
     pending = _pods(pods, kinds, teams=TEAMS)
-    machines = {each.name: templates.from_provider(each.name, each, daemons) for each in _machines(types)}
     rules = AutoprovisioningRules(enabled=True)
-    decide = _deciding(pending, [], daemons, there=nodes, offered=lambda classes: first_specs(classes, machines, rules))
+    decide = _deciding(pending, _machines(types), daemons, there=nodes, autoprovisioning=rules)
     decision = decide()
+    size = f"{nodes:,} nodes, {pods:,} pods in {kinds} shapes, {types} machine types"
     yield Row(
-        figure=f"auto-provisioning (TC9), {nodes:,} nodes, {pods:,} pods in {kinds} shapes, {types} machine types",
+        figure=f"auto-provisioning iteration (TC9), {size}",
         value=cpu_seconds(decide, 2),
         unit="s of CPU",
         target=None,
@@ -174,48 +171,36 @@ def _autoprovisioning(daemons: tuple[Daemon, ...]) -> Iterator[Row]:
 
 def _deciding(
     pending: list[Pod],
-    machines: list[NodeInfo],
-    daemons: tuple[Daemon, ...],
+    machines: list[Node],
+    daemons: DaemonSet,
     *,
     most: int = MOST_NODES,
     there: int = 1,
-    offered: Callable[[Sequence[EquivalenceGroup]], list[GroupSpec]] | None = None,
+    autoprovisioning: AutoprovisioningRules | None = None,
 ) -> Callable[[], ScaleUpDecision]:
-    """A decision with every reason that there is, from objects as the caches hold them. `there`: nodes without room."""
+    """The decision of an iteration with every reason that there is. `there`: nodes without room."""
     nodes = _full(there)
     placed = [_taking_all(node) for node in nodes]
-    prices = FilePricing()
+    cloud = FixedCloud({each.metadata.name: each for each in machines}, creates_groups=autoprovisioning is not None)
+    settings = iteration.settings_of(
+        cloud,
+        DecisionSettings(
+            scale_up=ScaleUpSettings(Ownership(), estimates=EstimateRules(max_nodes_per_scaleup=most)),
+            prices=FilePricing(),
+            scale_down_enabled=False,
+            autoprovisioning=autoprovisioning or AutoprovisioningRules(),
+        ),
+    )
+    objects = ClusterObjects(iteration.NOW, tuple(nodes), (*placed, *pending), (daemons,))
 
     def decide() -> ScaleUpDecision:
-        surroundings = ReferencedObjects()
-        classes = equivalence_groups.build_equivalence_groups(pending, surroundings).classes
-        taken = cluster.take_snapshot([(node, NodeState.READY) for node in nodes], placed, surroundings=surroundings)
-        states = [
-            GroupStatus(
-                Group(each.name, 0, LARGEST_GROUP, 0), template=templates.from_provider(each.name, each, daemons)
-            )
-            for each in machines
-        ]
-        if offered is not None:
-            states += [_theoretical(spec, daemons) for spec in offered(classes)]
-        situation = ScaleUpInput(taken, classes, states, len(nodes))
-        ours = Ownership({each.name: None for each in machines})
-        chosen = ScaleUpSettings(ours, prices, estimates=EstimateRules(most_nodes=most))
-        decision = orchestrator.decide(situation, chosen, random.Random(1))
+        decision = iteration.planned(objects, cloud, settings).iteration.decision
+        assert decision is not None
         for left in decision.left:
             decision.reasons(left)
         return decision
 
     return decide
-
-
-def _theoretical(spec: GroupSpec, daemons: tuple[Daemon, ...]) -> GroupStatus:
-    """A group that could be, as its cloud would make it."""
-    machine = next(each for each in _machines(200) if each.name == spec.machine_type)
-    name = f"{spec.prefix}-{spec.machine_type}"
-    node = replace(machine, labels={**machine.labels, **spec.labels}, taints=spec.taints)
-    group = Group(name, 0, LARGEST_GROUP, 0, autoprovisioned=True)
-    return GroupStatus(group, template=templates.from_provider(name, node, daemons), spec=spec)
 
 
 def _full(count: int) -> list[Node]:
@@ -225,7 +210,7 @@ def _full(count: int) -> list[Node]:
         msgspec.convert(
             {
                 "metadata": {"name": f"there-{index}", "labels": labels},
-                "status": {"capacity": full, "allocatable": full},
+                "status": {"capacity": full, "allocatable": full, "conditions": [READY]},
             },
             Node,
         )
@@ -244,7 +229,7 @@ def _fitting(pending: list[Pod], nodes: int) -> int:
     return sum(bool((free >= (*_size(pod), 1)).all(axis=1).any()) for pod in pending)
 
 
-def _first_fit(pending: list[Pod], machines: Sequence[NodeInfo], most: int) -> int:
+def _first_fit(pending: list[Pod], machines: Sequence[Node], most: int) -> int:
     """How many nodes plain first-fit-decreasing needs at least, over all machine types: the pods of one size go to the
     first nodes with room, and the rest of them to new ones.
     """
@@ -252,10 +237,10 @@ def _first_fit(pending: list[Pod], machines: Sequence[NodeInfo], most: int) -> i
     return min(_nodes_of(sizes, machine, most) for machine in machines)
 
 
-def _nodes_of(sizes: Mapping[tuple[int, int], int], machine: NodeInfo, most: int) -> int:
-    has = machine.allocatable
+def _nodes_of(sizes: Mapping[tuple[int, int], int], machine: Node, most: int) -> int:
+    has = cluster.node_info(machine, NodeState.READY).allocatable
     fresh = np.array([has["cpu"] - DAEMON_CPU, has["memory"] - DAEMON_MEMORY, has["pods"] - 1])
-    free = np.empty((most or LARGEST_GROUP, 3), np.int64)
+    free = np.empty((most or iteration.LARGEST_GROUP, 3), np.int64)
     nodes = 0
     for size in sorted(sizes, key=lambda size: -(size[0] / fresh[0] + size[1] / fresh[1])):
         one, left = np.array([*size, 1]), sizes[size]
@@ -320,7 +305,7 @@ def _pod(index: int, shape: int, rules: bool, teams: int) -> dict[str, Any]:
         "labels": labels,
         "ownerReferences": [{**owner, "controller": True}],
     }
-    return {"metadata": meta, "spec": spec}
+    return {"metadata": meta, "spec": spec, "status": {"phase": "Pending", "conditions": [UNSCHEDULABLE]}}
 
 
 def _required(key: str, selector: dict[str, Any]) -> dict[str, Any]:
@@ -331,19 +316,19 @@ def _spread(key: str, selector: dict[str, Any]) -> dict[str, Any]:
     return {"topologyKey": key, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", **selector}
 
 
-def _machine(cores: int, memory_gib: int) -> NodeInfo:
-    amounts = {"cpu": cores * 1000, "memory": memory_gib * GIB, "pods": 110}
+def _machine(cores: int, memory_gib: int) -> Node:
+    name, amounts = f"machine-{cores}-{memory_gib}", {"cpu": str(cores), "memory": f"{memory_gib}Gi", "pods": "110"}
     labels = {"kubernetes.io/os": "linux", "topology.kubernetes.io/zone": "a"}
-    return NodeInfo(f"machine-{cores}-{memory_gib}", labels, capacity=amounts, allocatable=amounts)
+    status = {"capacity": amounts, "allocatable": amounts, "conditions": [READY]}
+    return msgspec.convert({"metadata": {"name": name, "labels": labels}, "status": status}, Node)
 
 
-def _machines(count: int) -> list[NodeInfo]:
+def _machines(count: int) -> list[Node]:
     """Of 2 cores and more, with little memory and with much."""
     return [_machine(2 + each // 2, (2 + each // 2) * (2 + 2 * (each % 2))) for each in range(count)]
 
 
-def _daemons() -> tuple[Daemon, ...]:
+def _daemons() -> DaemonSet:
     requests = {"cpu": f"{DAEMON_CPU}m", "memory": str(DAEMON_MEMORY)}
     made = {"spec": {"containers": [{"name": "agent", "resources": {"requests": requests}}]}}
-    found = msgspec.convert({"metadata": {"name": "agent", "uid": "ds"}, "spec": {"template": made}}, DaemonSet)
-    return templates.read_daemons([found], ReferencedObjects())[0]
+    return msgspec.convert({"metadata": {"name": "agent", "uid": "ds"}, "spec": {"template": made}}, DaemonSet)

@@ -1,17 +1,15 @@
 """`headroom plan` and `savings` of a large cluster from a file: CPU time of the process, beside a bare `json.loads`."""
 
 import json
-import os
 import random
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from tests.bench.row import Measure, Row
+from tests.bench.timing import HEADROOM, ProcessCost, process_cost
 
 NODES, PODS = 5_000, 150_000
 WORKLOADS = 3_000
@@ -22,7 +20,6 @@ MOST_RATIO = 2.0
 MOST_SAVINGS_SECONDS, MOST_SAVINGS_MIB = 30.0, 953.0  # a gigabyte
 
 _PARSE = "import json, sys; json.loads(open(sys.argv[1], encoding='utf-8').read())"
-_HEADROOM = (sys.executable, "-m", "deploy.cli")
 
 
 def measures() -> tuple[Measure, ...]:
@@ -34,10 +31,10 @@ def _rows() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "cluster.json"
         write(path)
-        bare = _cost(sys.executable, "-c", _PARSE, str(path))
-        plan = _cost(*_HEADROOM, "plan", "-f", str(path))
-        saved = _cost(*_HEADROOM, "savings", "-f", str(path))
-        explained = _cost(*_HEADROOM, "explain", "node", "node-00000", "-f", str(path))
+        bare = process_cost(sys.executable, "-c", _PARSE, str(path))
+        plan = process_cost(*HEADROOM, "plan", "-f", str(path))
+        saved = process_cost(*HEADROOM, "savings", "-f", str(path))
+        explained = process_cost(*HEADROOM, "explain", "node", "node-00000", "-f", str(path))
         size = f"{NODES:,} nodes, {PODS:,} pods, {path.stat().st_size >> 20} MiB of JSON"
     return [
         _row(f"`headroom plan -f`, {size}", plan, bare, MOST_RATIO),
@@ -49,37 +46,20 @@ def _rows() -> list[Row]:
 
 def write(path: Path, nodes: int = NODES, pods: int = PODS) -> None:
     """A dump as `kubectl get nodes,pods -A -o json` prints it."""
-    chance = random.Random(1)
+    write_list(path, _objects(nodes, pods, random.Random(1)))
+
+
+def write_list(path: Path, objects: Iterable[dict[str, Any]]) -> None:
+    """The objects as kubectl prints a list."""
     with path.open("w", encoding="utf-8") as file:
         file.write('{\n    "apiVersion": "v1",\n    "items": [\n')
-        for number, each in enumerate(_objects(nodes, pods, chance)):
+        for number, each in enumerate(objects):
             text = json.dumps(each, indent=4).replace("\n", "\n        ")
             file.write(f"{',' if number else ''}\n        {text}")
         file.write('\n    ],\n    "kind": "List",\n    "metadata": {\n        "resourceVersion": ""\n    }\n}\n')
 
 
-@dataclass(frozen=True, order=True)
-class _Cost:
-    """Of one process."""
-
-    cpu_seconds: float
-    most_mib: int
-
-
-def _cost(*command: str) -> _Cost:
-    """The better of two: what else the machine does only ever adds."""
-    found = []
-    for _ in range(2):
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            raise subprocess.CalledProcessError(process.returncode, command)
-        found.append(_Cost(used.ru_utime + used.ru_stime, used.ru_maxrss >> 10))
-    return min(found)
-
-
-def _row(figure: str, cost: _Cost, bare: _Cost, most_ratio: float | None) -> Row:
+def _row(figure: str, cost: ProcessCost, bare: ProcessCost, most_ratio: float | None) -> Row:
     return Row(
         figure,
         cost.cpu_seconds,

@@ -3,7 +3,7 @@
 import msgspec
 
 from shared import durations
-from shared.api.nodemetric import MetricCollectPolicy, NodeMetricSpec
+from shared.api.nodemetric_spec import MetricCollectPolicy, NodeMetricSpec
 
 NOW = 1_700_000_000.0
 PODS_REPORTED = 44  # makes a NodeMetric of 12 kB, with what an agent reports beside them

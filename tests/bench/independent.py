@@ -24,8 +24,10 @@ from agent.predict_server import policy
 from agent.predict_server.policy import PredictionPolicy
 from agent.settings import AgentSettings
 from tests.bench import other_rules
-from tests.bench.recorded import COLUMNS, DAY_HOURS, HOUR_SECONDS, HOUR_TICKS, WEEK_HOURS, Column, scenario
+from tests.bench.recorded import COLUMNS as RECORDED
+from tests.bench.recorded import DAY_HOURS, HOUR_SECONDS, HOUR_TICKS, WEEK_HOURS, Column, scenario
 
+MEASURED = ("Aug", "Aug churn 48 h", "16-core", "memory", "Google cpu", "Google mem")
 MIB = 2.0**20
 MACHINE_CORES = 64.0  # of Google's largest machine, whose size is not published
 GIB_PER_CORE = 4.0
@@ -34,6 +36,7 @@ BEFORE_NODES = 40
 BEFORE_MACHINES = 150
 BEFORE_HOURS = 3  # from one promise to the next
 COLD_HOURS = 24
+COLUMNS = tuple(column for column in RECORDED if column.name in MEASURED)
 
 
 class Rates(NamedTuple):
@@ -178,7 +181,8 @@ def _results(fleet: RecordedFleet, column: Column, under: Run, models: tuple[str
 
 def _policy(under: Run) -> PredictionPolicy:
     shipped = policy.from_settings(AgentSettings())
-    tried = msgspec.structs.replace(shipped, cold_start_seconds=under.cold_hours * HOUR_SECONDS)
+    cold_seconds = under.cold_hours * HOUR_SECONDS
+    tried = msgspec.structs.replace(shipped, cold_start_seconds=cold_seconds, sigma_cap_pods=True)
     if under.percentile is None:
         return tried
     return msgspec.structs.replace(tried, cpu_percentile=under.percentile, memory_percentile=under.percentile)

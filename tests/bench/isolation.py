@@ -25,7 +25,8 @@ from deploy.local.apiserver import patching
 from tests.apiserver.binaries import Unavailable
 from tests.bench.row import Measure, Row
 from tests.node import cgroups
-from tests.node.cluster import NodeCluster, Parts
+from tests.node.cluster import Failed, NodeCluster, Parts
+from tests.node.layout import Kind
 from tests.node.pods import START_SECONDS, Pod, Pods
 from tests.node.release import BY_MEDIAN, ENFORCER, NAMESPACE, Release, demo_values
 from tests.support import eventually
@@ -152,7 +153,7 @@ def measures() -> tuple[Measure, ...]:
 def _on_a_node() -> list[Row]:
     """The service's latency beside Mid, each with that of the service alone; nothing where no node can be made."""
     try:
-        parts = Parts(os.environ)
+        parts = Parts(os.environ, Kind.V1)
     except Unavailable as error:
         print(f"no node here: {error}", file=sys.stderr)
         return []
@@ -222,8 +223,8 @@ class _Town:
 
     def _read_cpu(self) -> CpuReading:
         everyone, cluster = (
-            int((folder / "cpuacct.usage").read_text()) / 1e9
-            for folder in (cgroups.ROOT / "cpuacct", self._cluster.cgroup("cpuacct"))
+            int((cgroups.ROOT / "cpuacct" / name / "cpuacct.usage").read_text()) / 1e9
+            for name in ("", self._cluster.name)
         )
         return CpuReading(time.monotonic(), everyone, cluster, psutil.cpu_times().steal)
 
@@ -234,14 +235,14 @@ class _Town:
 
     def _held_mib(self, pod: Pod) -> int:
         try:
-            return int((self._cluster.pod_cgroup("memory", pod) / "memory.usage_in_bytes").read_text()) >> 20
-        except OSError:
+            return self._cluster.pod_cgroup(pod).memory_used >> 20
+        except Failed:
             return 0  # it is gone
 
     def _cpu_seconds(self, pod: Pod) -> float:
         try:
-            return int((self._cluster.pod_cgroup("cpuacct", pod) / "cpuacct.usage").read_text()) / 1e9
-        except OSError:
+            return self._cluster.pod_cgroup(pod).cpu_seconds
+        except Failed:
             return 0.0  # it is gone
 
     def _fate(self, pod: Pod) -> str:

@@ -1,4 +1,5 @@
-"""Karpenter's own benchmark mix, planned in one iteration: process CPU time, against Karpenter's own benchmark.
+"""Karpenter's own benchmark mix, planned by `headroom plan`: CPU time of the whole command, its start and the reading
+of its files included, against Karpenter's own benchmark, which starts from objects in memory.
 
 As `scheduling_benchmark_test.go` of Karpenter makes it: a fifth of the pods each are generic, spread over zones, spread
 over hosts, together in a zone, and apart on hosts; labels, requests and selectors are drawn at random; 400 machine
@@ -7,32 +8,26 @@ cluster is empty; a cluster with a node in each zone, which has no room, is the 
 then need new nodes in all three, and so several decisions.
 """
 
+import json
 import random
-from collections.abc import Callable, Iterator, Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
+import yaml
 
-from manager.autoscaler.cloudprovider.contract import Group
-from manager.autoscaler.cloudprovider.ownership import Ownership
-from manager.autoscaler.cluster_state.state import GroupStatus
 from manager.autoscaler.pricing.model import UnitPrices
-from manager.autoscaler.pricing.price_file import FilePricing
-from manager.autoscaler.scale_up import orchestrator, salvo
-from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcome
-from manager.autoscaler.scale_up.options import ScaleUpInput, ScaleUpSettings
-from manager.autoscaler.snapshot import cluster, equivalence_groups, templates
-from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, NodeInfo
-from manager.autoscaler.snapshot.pod_info import ReferencedObjects
-from shared.api.core import Pod
+from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME
 from tests.apiserver.binaries import Unavailable
-from tests.bench import karpenter_peer
-from tests.bench.row import Measure, Row
-from tests.bench.timing import cpu_seconds
+from tests.bench import dumps, karpenter_peer
+from tests.bench.row import Measure, Row, instead
+from tests.bench.timing import HEADROOM, cpu_seconds, process_cost
 
 TYPES, ZONES = 400, ("test-zone-1", "test-zone-2", "test-zone-3")
-TARGETS = {1_000: 2.0, 5_000: 12.0}
+TARGETS = {1_000: 3.0, 5_000: 12.0}
 PEERS = {1_000: "Karpenter, all placed: 3.4 s", 5_000: "Karpenter, all placed: 22 s"}
 LARGEST_GROUP = 5_000
 MIB = 1 << 20
@@ -41,86 +36,64 @@ MEMORY_MIB = (100, 256, 512, 1024, 2048, 4096)
 OVERHEAD_CPU_MILLI, OVERHEAD_MEMORY_MIB = 100, 10  # of Karpenter's fake machines
 PRICES = UnitPrices(cpu=0.1, memory_gib=0.1 * (1 << 30) / 1e9, gpu=1.0, disk_gib=0.0)  # Karpenter's fake prices
 LABEL_ZONE = "topology.kubernetes.io/zone"
-PEER = "Karpenter's own benchmark of that name, one scheduling"
+PEER = "Karpenter's own benchmark of that name, one scheduling without its start"
 WITHOUT_GO = (
     "first-fit-decreasing pod by pod on the smallest type that takes the largest pod, no rules, in plain Python"
 )
 
+JsonObject = dict[str, Any]
+
 
 def measures() -> Iterator[Measure]:
     """The mix with and without controllers of the pods."""
-    machines = _machines()
     for count in TARGETS:
         for owned in (True, False):
-            yield partial(_row, count, machines, owned=owned)
-    yield partial(_row, 1_000, machines, owned=True, there=[_full(zone) for zone in ZONES])
+            yield partial(_row, count, owned=owned)
+    yield partial(_row, 1_000, owned=True, there=[_full(zone) for zone in ZONES])
 
 
-def _row(count: int, machines: list[NodeInfo], *, owned: bool, there: Sequence[NodeInfo] = ()) -> Iterator[Row]:
+def _row(count: int, *, owned: bool, there: Sequence[JsonObject] = ()) -> Iterator[Row]:
     pending = diverse_pods(count, owned=owned)
-    plan = planning(pending, machines, there)
-    decisions: list[ScaleUpDecision] = []
-    value = cpu_seconds(lambda: decisions.extend(plan()), 1)
-    placed = count - sum(len(each.pods) for each in decisions[-1].left)
-    nodes = sum(each.new_nodes for each in decisions if each.outcome is ScaleUpOutcome.GROW)
-    grown = {group for each in decisions for group in each.nodes}
-    baseline, baseline_value = _baseline(pending, machines)
-    kind = "owned" if owned else "bare"
-    beside = ", beside a full node in each" if there else ""
+    with tempfile.TemporaryDirectory() as folder:
+        answer = Path(folder, "plan.json")
+        cost = process_cost(*HEADROOM, *plan_command(Path(folder), [*pending, *there]), output=answer)
+        plan = json.loads(answer.read_bytes())
+    baseline, baseline_value = _baseline(pending)
+    mix = f"{count:,} {'owned' if owned else 'bare'} pods x {TYPES} machine types in {len(ZONES)} zones"
+    placed = count - sum(each["count"] for each in plan["unplaced"])
     yield Row(
-        figure=f"Karpenter's mix, {count:,} {kind} pods x {TYPES} machine types in {len(ZONES)} zones{beside}",
-        value=value,
+        figure=f"`headroom plan -f`, Karpenter's mix, {mix}{', beside a full node in each' if there else ''}",
+        value=cost.cpu_seconds,
         unit="s of CPU",
-        target=None if there else TARGETS[count],
+        target=TARGETS[count],
         baseline=baseline,
         baseline_value=baseline_value,
-        note=f"{placed:,} pods on {nodes:,} nodes of {len(grown)} groups in {len(decisions)} decisions",
+        note=f"{placed:,} pods placed in {1 + len(plan['further'])} decisions",
         peers="" if there else PEERS[count],
     )
 
 
-def _baseline(pending: list[Pod], machines: list[NodeInfo]) -> tuple[str, float]:
+def plan_command(folder: Path, objects: Sequence[JsonObject]) -> tuple[str, ...]:
+    """The command that plans for these objects, with its files in the folder."""
+    dump, cloud, prices = folder / "cluster.json", folder / "cloud.yaml", folder / "prices.yaml"
+    dumps.write_list(dump, objects)
+    cloud.write_text(yaml.safe_dump({"machine_types": _machine_types(), "groups": _groups()}))
+    prices.write_text(yaml.safe_dump(msgspec.to_builtins(PRICES)))
+    return "plan", "-f", str(dump), "--cloud-config", str(cloud), "--prices", str(prices), "-o", "json"
+
+
+def _baseline(pending: list[JsonObject]) -> tuple[str, float]:
     """What it is, and its CPU seconds: Karpenter's own code, where it can be built."""
     try:
         return PEER, karpenter_peer.cpu_seconds(len(pending))
-    except Unavailable:
+    except Unavailable as error:
         sizes = _sizes(pending)
-        return WITHOUT_GO, cpu_seconds(lambda: _first_fit(sizes, machines), 1)
+        return instead(WITHOUT_GO, error), cpu_seconds(lambda: _first_fit(sizes), 1)
 
 
-def planning(
-    pending: list[Pod], machines: list[NodeInfo], there: Sequence[NodeInfo] = ()
-) -> Callable[[], list[ScaleUpDecision]]:
-    """All decisions of one iteration, from objects as the caches hold them."""
-
-    def plan() -> list[ScaleUpDecision]:
-        surroundings = ReferencedObjects()
-        classes = equivalence_groups.build_equivalence_groups(pending, surroundings).classes
-        taken = cluster.snapshot_of_nodes(there)
-        states = [
-            GroupStatus(Group(each.name, 0, LARGEST_GROUP, 0), template=templates.from_provider(each.name, each, ()))
-            for each in machines
-        ]
-        settings = ScaleUpSettings(Ownership({each.name: None for each in machines}), FilePricing(units=PRICES))
-        situation = ScaleUpInput(taken, classes, states)
-        chance = random.Random(1)
-        decisions: list[ScaleUpDecision] = []
-        while True:
-            decision = orchestrator.decide(situation, settings, chance)
-            if decisions and decision.outcome is not ScaleUpOutcome.GROW:
-                return decisions
-            decisions.append(decision)
-            if decision.outcome is not ScaleUpOutcome.GROW:
-                return decisions
-            situation = salvo.apply_decision(situation, decision)
-
-    return plan
-
-
-def diverse_pods(count: int, *, owned: bool) -> list[Pod]:
-    """A fifth of each kind, decoded one by one, as a watch delivers them."""
+def diverse_pods(count: int, *, owned: bool) -> list[JsonObject]:
+    """A fifth of each kind."""
     chance = random.Random(42)
-    decoder = msgspec.json.Decoder(Pod)
     kinds = (_generic, _spread_over_zones, _spread_over_hosts, _together_in_a_zone, _apart_on_hosts)
     raw = [kind(chance) for kind in kinds for _ in range(count // len(kinds))]
     pods = []
@@ -133,7 +106,7 @@ def diverse_pods(count: int, *, owned: bool) -> list[Pod]:
             uid = msgspec.json.encode((labels, spec)).hex()
             owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "of-a-kind", "uid": uid}
             meta["ownerReferences"] = [{**owner, "controller": True}]
-        pods.append(decoder.decode(msgspec.json.encode({"metadata": meta, "spec": spec})))
+        pods.append({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": {}})
     return pods
 
 
@@ -172,45 +145,46 @@ def _required(key: str, labels: dict[str, str]) -> dict[str, Any]:
     return {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
 
 
-def _machines() -> list[NodeInfo]:
-    found = []
-    for cores in range(1, TYPES + 1):
-        capacity = {"cpu": cores * 1000, "memory": cores * 2048 * MIB, "pods": cores * 10}
-        allocatable = {
-            **capacity,
-            "cpu": capacity["cpu"] - OVERHEAD_CPU_MILLI,
-            "memory": capacity["memory"] - OVERHEAD_MEMORY_MIB * MIB,
-        }
-        for zone in ZONES:
-            labels = {"node.kubernetes.io/instance-type": f"fake-it-{cores}", LABEL_ZONE: zone}
-            name = f"fake-it-{cores:03d}-{zone}"
-            found.append(NodeInfo(name, labels, capacity=capacity, allocatable=allocatable))
-    return found
+def _machine_types() -> list[JsonObject]:
+    return [
+        {"name": f"fake-it-{cores}", "capacity": {"cpu": cores, "memory": f"{cores * 2048}Mi", "pods": cores * 10}}
+        for cores in range(1, TYPES + 1)
+    ]
 
 
-def _full(zone: str) -> NodeInfo:
-    """A node without room."""
-    name = f"there-{zone}"
-    return NodeInfo(name, {LABEL_ZONE: zone, LABEL_HOSTNAME: name})
+def _groups() -> list[JsonObject]:
+    return [
+        {"name": f"{each['name']}-{zone}", "machine_type": each["name"], "zone": zone, "max": LARGEST_GROUP}
+        for each in _machine_types()
+        for zone in ZONES
+    ]
 
 
-def _sizes(pending: list[Pod]) -> list[tuple[int, int]]:
+def _full(zone: str) -> JsonObject:
+    """A node on which no pod of the mix has room."""
+    name, amounts = f"there-{zone}", {"cpu": "10m", "memory": "10Mi", "pods": "10"}
+    status = {"capacity": amounts, "allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]}
+    labels = {LABEL_ZONE: zone, LABEL_HOSTNAME: name}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "status": status}
+
+
+def _sizes(pending: list[JsonObject]) -> list[tuple[int, int]]:
     sizes = []
     for pod in pending:
-        asked = pod.spec.containers[0].resources.requests or {}
+        asked = pod["spec"]["containers"][0]["resources"]["requests"]
         sizes.append((int(str(asked["cpu"])[:-1]), int(str(asked["memory"])[:-2]) * MIB))
     return sizes
 
 
-def _first_fit(sizes: list[tuple[int, int]], machines: list[NodeInfo]) -> int:
+def _first_fit(sizes: list[tuple[int, int]]) -> int:
     """How many nodes of the smallest type that takes the largest pod plain first-fit-decreasing needs."""
     largest_cpu, largest_memory = max(cpu for cpu, _ in sizes), max(memory for _, memory in sizes)
-    machine = next(
-        each.allocatable
-        for each in machines
-        if each.allocatable["cpu"] >= largest_cpu and each.allocatable["memory"] >= largest_memory
+    fresh = next(
+        [cpu, memory, 10 * cores]
+        for cores in range(1, TYPES + 1)
+        if (cpu := cores * 1000 - OVERHEAD_CPU_MILLI) >= largest_cpu
+        and (memory := (cores * 2048 - OVERHEAD_MEMORY_MIB) * MIB) >= largest_memory
     )
-    fresh = [machine["cpu"], machine["memory"], machine["pods"]]
     nodes: list[list[int]] = []
     for cpu, memory in sorted(sizes, key=lambda size: -(size[0] / fresh[0] + size[1] / fresh[1])):
         for node in nodes:

@@ -342,7 +342,7 @@ class RunningManager:
         deadline = time.monotonic() + PLANNED_WITHIN_SECONDS
         while time.monotonic() < deadline:
             answer = httpx.get(f"{self._url}/api/v1/groups").raise_for_status().json()
-            if answer["time"] is not None and not answer["held"]:
+            if answer["time"] is not None and not answer["blocked_reason"]:
                 return
             time.sleep(0.2)
         raise TimeoutError(f"no iteration decided: {answer['held']}")

@@ -23,6 +23,7 @@ from manager.autoscaler import checked_settings
 from manager.autoscaler.environment import ClusterAccess, NodeForecasts, ProcessParts
 from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from manager.informers import SharedInformers
+from shared import settings as settings_module
 from shared.clock import ManualClock
 from tests.bench import replay_demand, replay_figures
 from tests.bench.replay_demand import Day
@@ -160,14 +161,14 @@ def _rehearsal(variant: Variant, day: Day, cluster: str) -> Iterator[Rehearsal]:
         models = NodeModels()
         try:
             client, namespace = server.client(), server.add_namespace()
-            settings = AutoscalerSettings(
-                cloud_provider="simulated",
-                cloud_config=str(cloud),
-                node_groups=str(groups),
-                nodes=tuple(f"0:{MOST_NODES}:{each['name']}" for each in variant.more),
-                write_status_configmap=False,
-                **variant.settings,
-            )
+            given: dict[str, Any] = {
+                "cloud_provider": "simulated",
+                "cloud_config": str(cloud),
+                "node_groups": str(groups),
+                "nodes": tuple(f"0:{MOST_NODES}:{each['name']}" for each in variant.more),
+                "write_status_configmap": False,
+            }
+            settings = settings_module.combine(AutoscalerSettings, given | dict(variant.settings))
             informers = SharedInformers(client, with_autoscaler=True)
             led = Led(
                 settings,

@@ -15,9 +15,9 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from manager.autoscaler.cloudprovider import gke
-from manager.autoscaler.cloudprovider.simulated import books
+from manager.autoscaler.cloudprovider.simulated import cloud_state
 from manager.autoscaler.cloudprovider.simulated.config import GroupConfig
-from manager.autoscaler.cloudprovider.simulated.ledger import BooksLedger
+from manager.autoscaler.cloudprovider.simulated.state_store import SimulatedStateStore
 from manager.autoscaler.listers import ClusterObjects
 from manager.autoscaler.loop import Autoscaler
 from manager.autoscaler.utilization.decisions import ScanRule
@@ -136,7 +136,7 @@ class Rehearsal:
         self._namespace = namespace
         self._loops = loops
         self._clock = clock
-        self._ledger = BooksLedger(client, namespace)
+        self._store = SimulatedStateStore(client, namespace)
         self._day = day
         self._models = models
         self._pods: dict[str, Living] = {}
@@ -160,8 +160,8 @@ class Rehearsal:
         group = GroupConfig(**CLOUD)
         names = (f"{GROUP}-{number:03d}" for number in itertools.count())
         long_ago = self._clock.now() - DAY_SECONDS
-        first = books.raise_target(books.GroupEntry(), group, size, long_ago, lambda: next(names))
-        self._ledger.change(lambda current: current.having(GROUP, first))
+        first = cloud_state.raise_target(cloud_state.GroupEntry(), group, size, long_ago, lambda: next(names))
+        self._store.change(lambda current: current.having(GROUP, first))
         self._turn_cloud()
 
     def live(self, minute: int) -> None:
@@ -207,9 +207,9 @@ class Rehearsal:
     def _turn_cloud(self) -> None:
         """What the cloud owes by now; a second time for what the API server has added to a new Node."""
         now = self._clock.now()
-        groups = {} if self._rests else self._ledger.read().groups
+        groups = {} if self._rests else self._store.read().groups
         instances = (each for entry in groups.values() for each in entry.instances)
-        if any(each.phase != books.RUNNING and each.due is not None and each.due <= now for each in instances):
+        if any(each.phase != cloud_state.RUNNING and each.due is not None and each.due <= now for each in instances):
             for _ in range(2):
                 self._catch_up()
                 self._loops.works["simulated-cloud"]()
@@ -298,7 +298,7 @@ class Rehearsal:
 
     def _note(self, usage: Mapping[str, Resources]) -> None:
         self._catch_up()
-        groups = self._ledger.read().groups
+        groups = self._store.read().groups
         instances = [each for entry in groups.values() for each in entry.instances]
         seen, nodes = self.seen, self._seen_nodes()
         cpus = {node.metadata.name: Resources.parse(node.status.allocatable or {}).cpu_milli for node in nodes}
@@ -308,7 +308,7 @@ class Rehearsal:
         seen.pending.append(sum(not each.node for each in self._pods.values()))
         seen.overloaded.append(sum(used.cpu_milli > cpus.get(name, used.cpu_milli) for name, used in usage.items()))
         seen.open_nodes.append(len(replay_placing.open_nodes(nodes)))
-        on_their_way = any(each.phase != books.RUNNING for each in instances) or self._led.is_taking_away
+        on_their_way = any(each.phase != cloud_state.RUNNING for each in instances) or self._led.is_taking_away
         if seen.pending[-1] or on_their_way or any(node.spec.taints for node in nodes):
             self._rests = False
 

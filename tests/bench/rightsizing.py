@@ -130,7 +130,7 @@ def _recommended(seen: RecordedContainer, estimator: EstimatorName) -> Resources
         memory=usage.over_days(_by_day(memory), of_peaks=True, seconds_apart=STEP_SECONDS),
         history=usage.remember([_hourly(cpu)], [memory]) if estimator is EstimatorName.VPA else None,
     )
-    now = WorkloadContainer(_KEY, ContainerRole.MAIN, 1, seen.size.cpu_milli, seen.size.memory_bytes, None, None)
+    now = WorkloadContainer(_KEY, ContainerRole.MAIN, 1, *seen.size, None, None, requested=seen.size)
     (made,) = recommend([now], KnownUsage({_KEY: use}), RecommendationRules(estimator=estimator))
     return Resources(made.cpu.request or 0, made.memory.request or 0)
 

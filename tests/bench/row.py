@@ -31,3 +31,8 @@ class Row:
 
 # Measures one thing, or several that share what it takes to measure them. If it fails, only its own rows are missing.
 Measure = Callable[[], Iterable[Row]]
+
+
+def instead(baseline: str, missing: Exception) -> str:
+    """A baseline that stands in for a peer's own code, with the reason why that is `missing`."""
+    return f"{baseline}, in place of the peer's own code: {' '.join(str(missing).split())[:200]}"

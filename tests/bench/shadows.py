@@ -17,6 +17,7 @@ from agent.predict_server.table import ModelTable
 from agent.predict_server.truth import Truth
 from agent.settings import AgentSettings
 from shared.clock import ManualClock
+from shared.quantity import Resources
 from tests.bench.agent import NOW, PODS, cpu_seconds, sampling_of
 from tests.bench.row import Measure, Row
 from tests.unit.agent.models import entities, model_table, train
@@ -37,7 +38,7 @@ def cpu() -> Iterator[Row]:
     sampled = sum(tick.value for tick in sampling_of(PODS)) * HOUR_SECONDS
     if not sampled:
         return
-    asked = _situation(model_table())
+    asked = situation_of_pods(model_table())
     truth, shadows, active = _followed()
     usages, since = np.tile([0.5, 2.0**30], (PODS + 1, 1)), np.zeros(PODS + 1)
     clock = ManualClock(NOW)
@@ -102,7 +103,8 @@ def _followed() -> tuple[Truth, Shadows, str]:
     return truth, shadows, active
 
 
-def _situation(table: ModelTable) -> Situation:
+def situation_of_pods(table: ModelTable) -> Situation:
     train(table, _USAGES, NOW)
     lending = lenders(_PODS, lambda _: NOW - 10**6, lambda _: 9, NOW, cold_start_seconds=0, warm_up_samples=1)
-    return situations.prod(table, lending, NOW, policy.from_settings(SETTINGS).horizons_seconds)
+    at = situations.Moment(NOW, policy.from_settings(SETTINGS).horizons_seconds, Resources())
+    return situations.prod(table, lending, at)

@@ -1,4 +1,6 @@
-"""Nodes that are too many: a scan by utilisation and a pass of scale-down, from cached objects to decisions."""
+"""Nodes that are too many: an iteration with scale-down, and the decision of a scan by utilisation alone, from cached
+objects.
+"""
 
 import gc
 import resource
@@ -10,28 +12,27 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from manager.autoscaler.cloudprovider.contract import Group
+from manager.autoscaler.decision_settings import DecisionSettings
+from manager.autoscaler.listers import ClusterObjects
 from manager.autoscaler.node_groups import NodeGroup
-from manager.autoscaler.scale_down import planner
-from manager.autoscaler.scale_down.budgets import ShrinkingGroup
-from manager.autoscaler.scale_down.inputs import ScaleDownInputs
-from manager.autoscaler.scale_down.pods_on_nodes import PodReadings
-from manager.autoscaler.scale_down.removal_status import ScaleDownDecision, ScaleDownHistory
-from manager.autoscaler.scale_down.rules import GroupRules, ScaleDownRules
-from manager.autoscaler.snapshot import cluster
-from manager.autoscaler.snapshot.cluster import NodeState
-from manager.autoscaler.snapshot.pod_info import ReferencedObjects
+from manager.autoscaler.planning import utilization_method
+from manager.autoscaler.planning.autoscaler_cache import AutoscalerCache
+from manager.autoscaler.pricing.price_file import FilePricing
+from manager.autoscaler.scale_down.removal_status import DeletionsInProgress, ScaleDownDecision, ScaleDownHistory
 from manager.autoscaler.utilization import memory as memories
 from manager.autoscaler.utilization import rules, scan
 from manager.autoscaler.utilization.observation import CloudGroup, Observer
+from manager.autoscaler.utilization.scan import DueScans
 from manager.main import collect_seldom
 from shared.api.core import Node, Pod
+from tests.bench import iteration
+from tests.bench.iteration import FixedCloud
 from tests.bench.row import Measure, Row
 from tests.bench.timing import cpu_seconds
 
 T = TypeVar("T")
 
-NOW = 1_800_000_000.0
+NOW = iteration.NOW
 SHAPES = 60
 CORES = 4
 SCANNED_NODES, SCANNED_PODS = 1_000, 30_000
@@ -101,14 +102,17 @@ def _scans() -> list[Row]:
         seen = by.observe(nodes, pods, CloudGroup(0, 5_000, SCANNED_NODES, SCANNED_NODES))
         return scan.decide(known, seen, memories.Memory(), now=NOW).taint.count
 
-    first = cpu_seconds(lambda: scanned(Observer(known)))
+    cloud = FixedCloud({"shared": _node("template")}, {"shared": nodes})
+    settings = DecisionSettings(groups=(GROUP,), scanned=(known,))
+    objects = ClusterObjects(NOW, tuple(nodes), tuple(pods))
+    first = cpu_seconds(lambda: utilization_method.plan_scans(settings, objects, cloud.observed, DueScans()))
     tainted = scanned(observer)
     baseline = "what every pod requests, summed by node in plain Python"
     plain = cpu_seconds(lambda: _summed(pods))
-    what = f"scan by utilisation, {SCANNED_NODES:,} nodes, {SCANNED_PODS:,} pods"
+    size, again = f"{SCANNED_NODES:,} nodes, {SCANNED_PODS:,} pods", cpu_seconds(lambda: scanned(observer))
     return [
-        Row(f"{what}, the first", first, "s of CPU", 0.2, baseline, plain, f"{tainted} nodes tainted"),
-        Row(f"{what}, nothing changed", cpu_seconds(lambda: scanned(observer)), "s of CPU", 0.2, baseline, plain),
+        Row(f"first scan by utilisation, {size}", first, "s of CPU", 0.2, baseline, plain, f"{tainted} nodes tainted"),
+        Row(f"decision of a scan by utilisation, {size}, nothing changed", again, "s of CPU", 0.2, baseline, plain),
     ]
 
 
@@ -120,25 +124,24 @@ def _pass(of: Pass) -> list[Row]:
         many, milli = (of.pods_on_needed, NEEDED_MILLI) if index < of.needed else (of.pods_on_needed // 2, OTHERS_MILLI)
         pods += [_pod(of.pods_on_needed * index + each, f"n{index:05d}", milli // many) for each in range(many)]
     names = [node.metadata.name for node in nodes]
-    group = ShrinkingGroup(Group("shared", 1, of.nodes, of.nodes), GroupRules())
-    given: dict[str, Any] = {
-        "groups": {"shared": group},
-        "group_of": dict.fromkeys(names, "shared"),
-    }
+    cloud = FixedCloud({"shared": _node("template")}, {"shared": nodes})
+    settings = iteration.settings_of(cloud, DecisionSettings(prices=FilePricing()))
+    objects = ClusterObjects(NOW, tuple(nodes), tuple(pods))
     unneeded_long = ScaleDownHistory(dict.fromkeys(names, NOW - 86_400))
 
-    def decided(readings: PodReadings, memory: ScaleDownHistory) -> ScaleDownDecision:
-        facts = [cluster.node_info(node, NodeState.READY) for node in nodes]
-        residents = readings.read(pods, ReferencedObjects()).residents
-        return planner.decide(ScaleDownInputs(NOW, facts, residents, memory=memory, **given), ScaleDownRules())
+    def decided(cache: AutoscalerCache, memory: ScaleDownHistory) -> ScaleDownDecision:
+        underway = DeletionsInProgress(memory)
+        found = iteration.planned(objects, cloud, settings, cache=cache, underway=underway).iteration.scale_down
+        assert found is not None
+        return found
 
-    figure = f"scale-down pass, {of.nodes:,} nodes, {len(pods):,} pods"
-    kept = PodReadings()
+    figure = f"scale-down iteration, {of.nodes:,} nodes, {len(pods):,} pods"
+    kept = AutoscalerCache(settings)
     before = decided(kept, unneeded_long)
     baseline = "the pods of removable nodes to the first of the others with room, pod by pod, in plain Python"
     plain = cpu_seconds(lambda: _moved(pods, set(names[of.needed :])), 1)
     note = f"{len(before.unneeded):,} found unneeded"
-    first = cpu_seconds(lambda: decided(PodReadings(), unneeded_long), 2)
+    first = cpu_seconds(lambda: decided(AutoscalerCache(settings), unneeded_long), 2)
     next_one = cpu_seconds(lambda: decided(kept, before.memory), 2)
     rows = [
         Row(figure, first, "s of CPU", of.most_seconds, baseline, plain, note, PEERS),
@@ -191,7 +194,7 @@ def _node(name: str) -> Node:
         "status": {
             "capacity": amounts,
             "allocatable": amounts,
-            "conditions": [{"type": "Ready", "status": "True"}],
+            "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
         },
     }
     return _decoded(body, Node)

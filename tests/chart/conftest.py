@@ -27,6 +27,8 @@ def server(cluster_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
         add_kind(server.client(), Resource("cert-manager.io", "v1", f"{kind.lower()}s", namespaced=True), kind)
     # What Prometheus' operator makes, and where Grafana is.
     server.client().create(NAMESPACES, {"metadata": {"name": "monitoring"}})
+    constraints = Resource("security.openshift.io", "v1", "securitycontextconstraints", namespaced=False)
+    add_kind(server.client(), constraints, "SecurityContextConstraints", field="")
     for kind in ("ServiceMonitor", "PrometheusRule"):
         add_kind(server.client(), Resource("monitoring.coreos.com", "v1", f"{kind.lower()}s", namespaced=True), kind)
     yield server
@@ -41,9 +43,12 @@ def real(server: ApiServer) -> RealApiServer:
 
 
 def add_kind(client: Client, resource: Resource, kind: str, field: str = "spec") -> None:
-    """A custom kind of others, so far as an API server can tell whether something is one: it takes anything there."""
-    anything = {"x-kubernetes-preserve-unknown-fields": True}
-    schema = {"openAPIV3Schema": {"type": "object", "properties": {field: anything}}}
+    """A custom kind of others, so far as an API server can tell whether something is one: it takes anything in the
+    field, or everywhere without one.
+    """
+    anything: dict[str, object] = {"x-kubernetes-preserve-unknown-fields": True}
+    content = {"properties": {field: anything}} if field else anything
+    schema = {"openAPIV3Schema": {"type": "object", **content}}
     spec = {
         "group": resource.group,
         "scope": "Namespaced" if resource.namespaced else "Cluster",

@@ -14,7 +14,8 @@ from shared import names
 
 Manifest: TypeAlias = dict[str, Any]
 
-CI = sorted((CHART / "ci").glob("*.yaml"))
+PROFILES = sorted(CHART.glob("values-*.yaml"))  # of clouds and distributions
+CI = [*sorted((CHART / "ci").glob("*.yaml")), *PROFILES]
 # What every user has to set: where the image is.
 IMAGE = ("--values", str(CHART / "ci" / "default-values.yaml"))
 # A release without processes, for tests that are not about what those do: one machine has each port once.

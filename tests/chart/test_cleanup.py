@@ -7,15 +7,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from deploy import cleanup_state
-from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
+from manager.autoscaler.cloudprovider.simulated import fake_nodes, state_store
 from manager.daemon_settings import DaemonSettings
 from manager.main import Manager
 from manager.settings import ManagerSettings
 from shared import names
 from shared.clock import SystemClock
 from shared.kube.errors import NotFound
-from shared.kube.resources import CONFIGMAPS, DAEMONSETS, LEASES, NODEMETRICS, NODERESOURCETOPOLOGIES, NODES, PODS
-from tests.chart.conftest import add_kind
+from shared.kube.resources import CONFIGMAPS, DAEMONSETS, LEASES, NODEMETRICS, NODES, PODS
 from tests.support import daemons, eventually
 from tests.support.apiserver import ApiServer
 
@@ -26,7 +25,7 @@ HELD = {names.MID_CPU: "300", names.MID_MEMORY: "0"}
 BATCH = {names.BATCH_CPU: "500", names.BATCH_MEMORY: "0"}
 ORIGIN = {names.ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE: "{}"}
 NATIVE = {"cpu": "4", "memory": "8Gi", "example.com/gpu": "1"}
-AUTOSCALERS = (names.BOOKS_CONFIG_MAP, names.DECISIONS_CONFIG_MAP, "own-status", ledger.CONFIG_MAP)
+AUTOSCALERS = (names.REGISTRY_CONFIG_MAP, names.DECISIONS_CONFIG_MAP, "own-status", state_store.CONFIG_MAP)
 
 
 class Leftovers:
@@ -143,31 +142,13 @@ def test_batch_goes_with_what_stands_beside_it_unless_another_offers_it(leftover
     assert not ORIGIN.keys() & node["metadata"].get("annotations", {}).keys()
 
 
-@ours
-def test_batch_goes_from_the_zones_of_nodes_and_what_agents_say_of_them_stays(leftovers: Leftovers) -> None:
-    client = leftovers.client
-    add_kind(client, NODERESOURCETOPOLOGIES, "NodeResourceTopology", "zones")
-    native = {"name": "cpu", "capacity": "2", "allocatable": "2", "available": "1"}
-    batch = [dict.fromkeys(("capacity", "allocatable", "available"), "0") | {"name": name} for name in BATCH]
-    costs = [{"name": "node-0", "value": 10}]
-    for name, resources in (("a", [*batch, native]), ("b", [native])):
-        zones = [{"name": "node-0", "type": "Node", "costs": costs, "resources": resources}]
-        body = {"apiVersion": NODERESOURCETOPOLOGIES.api_version, "kind": "NodeResourceTopology", "zones": zones}
-        client.create(NODERESOURCETOPOLOGIES, body | {"metadata": {"name": name}})
-    assert _lines(leftovers.cleanup("--offers", "mid")) == ["nothing to remove"]
-    assert _lines(leftovers.cleanup()) == [f"removed from the zones of node a: {', '.join(BATCH)}"]
-    for name in ("a", "b"):
-        (zone,) = client.get(NODERESOURCETOPOLOGIES, name)["zones"]
-        assert (zone["costs"], zone["resources"]) == (costs, [native])
-
-
 def test_pods_keep_what_they_hold_and_once_they_have_been_drained_nothing_stays(leftovers: Leftovers) -> None:
     leftovers.add_node("a")
     leftovers.add_node("b")
     leftovers.add_mid_pod("holder", on="a", cpu="300")
-    kept = "kept on 1 nodes: what 1 running pods hold; once they are gone, clean up again"
+    kept = "kept on 1 nodes: what 1 running pods request; run this again after they have ended"
     lines = _lines(leftovers.cleanup())
-    held = ", ".join(f"{name} beyond the {amount} that pods hold" for name, amount in HELD.items())
+    held = ", ".join(f"{name} beyond the {amount} that pods request" for name, amount in HELD.items())
     assert lines == [f"removed from node a: {held}", f"removed from node b: {', '.join(MID)}", kept]
     assert leftovers.client.get(NODES, "a")["status"]["allocatable"] == NATIVE | HELD
     assert _lines(leftovers.cleanup()) == ["nothing to remove", kept]
@@ -196,12 +177,12 @@ def test_nodes_that_still_have_what_their_agents_learnt_are_waited_for(leftovers
         client.patch(DAEMONSETS, "r", {"status": status}, namespace, subresource="status")
 
     set_ready(1)
-    with pytest.raises(cleanup_state.Unremoved, match="1 of 2 nodes still have what their agents have learnt"):
+    with pytest.raises(cleanup_state.Unremoved, match="1 of 2 nodes still have their agents' state"):
         cleanup_state.wait(client, namespace, "r", print, seconds=0.0)
     set_ready(2)
     assert _lines(leftovers.cleanup("--state-daemonset", "r")) == [
         "nothing to remove",
-        "removed from 2 nodes: what their agents have learnt",
+        "removed from 2 nodes: the agents' state",
     ]
     assert _lines(leftovers.cleanup("--state-daemonset", "r", "--dry-run"))[-1] == (
         f"would wait for daemonset {namespace}/r"

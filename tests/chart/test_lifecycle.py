@@ -27,11 +27,11 @@ from shared.kube.resources import (
     Resource,
 )
 from shared.web.tls import Tls
-from tests.chart.helm import CI, QUIET, Helm
+from tests.chart.helm import CI, IMAGE, QUIET, Helm
 from tests.chart.kubectl import Kubectl
 from tests.support import eventually
 from tests.support.apiserver import ApiServer
-from tests.support.custom_kinds import CRDS
+from tests.support.custom_kinds import CRDS, is_served
 from tests.support.programs import program
 
 pytestmark = pytest.mark.real_only("Helm needs controllers that the embedded one lacks")
@@ -108,8 +108,8 @@ def test_an_upgrade_brings_new_settings_and_a_new_crd_and_a_rollback_the_old_one
     assert release.settings("agent") == {}
     assert "shortNames" not in release.crd()["spec"]["names"]
 
-    release.apply("--set", "agent.settings.coldStart=12h")
-    assert release.settings("agent") == {"coldStart": "12h"}
+    release.apply("--set", "agent.settings.reportingInterval=90s")
+    assert release.settings("agent") == {"reportingInterval": "90s"}
     assert release.crd()["spec"]["names"]["shortNames"] == short_names
 
     release.must("rollback", "1")
@@ -120,18 +120,50 @@ def test_an_upgrade_brings_new_settings_and_a_new_crd_and_a_rollback_the_old_one
 def test_a_dry_run_on_the_server_takes_every_set_of_values_and_leaves_nothing(release: Release) -> None:
     before = release.kubectl.everything()
     for values in CI:
-        command = ("install", RELEASE, CHART, "--namespace", NAMESPACE, "--dry-run=server", "--values", values)
+        command = ("install", RELEASE, CHART, "--namespace", NAMESPACE, "--dry-run=server", *IMAGE, "--values", values)
         assert "STATUS: pending-install" in release.helm.must(*command), values
     assert release.left_behind(before) == set()
 
 
 @pytest.mark.usefixtures("without_kinds")
-def test_an_uninstall_without_hooks_leaves_nothing(release: Release) -> None:
+def test_an_uninstall_leaves_the_definitions_alone_and_the_next_release_takes_them_over(release: Release) -> None:
+    kinds = (NODEMETRICS, CLUSTERCOLOCATIONPROFILES)
+    definitions = {str(each) for each in kinds} | {f"{each.version}.{each.group}" for each in kinds}  # APIServices
     before = release.kubectl.everything()
+
+    def left() -> set[str]:
+        return {line.split()[-1] for line in release.left_behind(before)}
+
     release.apply("--values", str(CHART / "ci" / "default-values.yaml"))
     assert release.left_behind(before)
     release.must("uninstall", "--no-hooks", "--wait")
+    eventually(lambda: left() == definitions, 60.0, 0.5)
+    release.apply("--set", "crds.keep=false")
+    release.must("uninstall", "--no-hooks", "--wait")
     eventually(lambda: not release.left_behind(before), 60.0, 0.5)
+
+
+@pytest.mark.usefixtures("without_kinds")
+def test_a_definition_of_another_owner_stays_as_it_is(release: Release) -> None:
+    theirs = yaml.safe_load((CHART / "files" / "crds" / "nodemetrics.yaml").read_text("utf-8"))
+    del theirs["spec"]["names"]["shortNames"]
+    release.client.create(CRDS, theirs)
+    eventually(lambda: is_served(release.client, NODEMETRICS))
+    release.apply()
+    assert "shortNames" not in release.crd()["spec"]["names"]
+    assert release.client.get(CRDS, str(CLUSTERCOLOCATIONPROFILES))["metadata"]["labels"]
+    release.apply("--set", "crds.enabled=true", "--take-ownership")
+    assert release.crd()["spec"]["names"]["shortNames"]
+
+
+def test_a_second_release_is_refused_by_name_of_the_first(release: Release) -> None:
+    release.apply()
+    for component, other in (("agent", "manager"), ("manager", "agent")):
+        values = (*QUIET, "--set", f"{other}.enabled=false")
+        command = ("install", "second", CHART, "--namespace", "default", "--dry-run=server", *values)
+        done = release.helm.run(*command)
+        assert done.returncode != 0
+        assert f"release headroom in namespace {NAMESPACE} is the {component} of this cluster already" in done.stderr
 
 
 def test_an_upgrade_moves_the_state_from_the_host_to_an_empty_dir_and_back(release: Release) -> None:

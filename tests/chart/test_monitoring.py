@@ -88,6 +88,52 @@ def trials(rule: dict[str, Any], case: dict[str, Any]) -> list[dict[str, Any]]:
     return [trial(case["fires"], [(early, []), (minutes, [expected])]), trial(case["quiet"], [(minutes, [])])]
 
 
+@pytest.mark.thorough
+def test_nodes_in_short_trouble_one_after_the_other_fire_nothing(helm: Helm, tmp_path: Path) -> None:
+    """There is a node in trouble all the time, and never one for as long as the alert waits."""
+    spec = rules(helm, *ALL_RULES)
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(spec))
+    found = {name: rule for name, rule in alerts(spec).items() if "node" in CASES[name].get("labels", {})}
+    assert {"HeadroomAgentDown", "HeadroomReportsStale", "HeadroomEnforcerDown"} <= found.keys()
+    tests = [in_turns(rule, CASES[name]) for name, rule in found.items() if name != "HeadroomReportsFailing"]
+    file = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests}
+    (tmp_path / "tests.yaml").write_text(yaml.safe_dump(file))
+    checked(tmp_path, "test", "rules", "tests.yaml")
+
+
+def in_turns(rule: dict[str, Any], case: dict[str, Any]) -> dict[str, Any]:
+    """Six nodes, each in trouble a little shorter than the alert waits, and the next before the one before is over."""
+    minutes, nodes = int(durations.parse(rule["for"]) // MINUTE), 6
+    name, bad = next(iter(case["fires"].items()))
+    good = next(iter(case["quiet"].values()))
+    turn = minutes - 2
+    series = []
+    for place in range(nodes):
+        before, after = place * turn, (nodes - place) * turn
+        values = " ".join(
+            f"{value}x{count - 1}" for value, count in ((good, before), (bad, turn + 1), (good, after)) if count
+        )
+        series.append({"series": name.replace("n1", f"n{place}").replace('"a"', f'"i{place}"'), "values": values})
+    checks = [
+        {"eval_time": f"{minute}m", "alertname": rule["alert"], "exp_alerts": []} for minute in range(nodes * turn)
+    ]
+    return {"interval": "1m", "input_series": series, "alert_rule_test": checks}
+
+
+def test_descriptions_say_the_durations_that_are_in_force(helm: Helm) -> None:
+    changed = "monitoring.rules.alerts.HeadroomAgentDown.for=3m"
+    values = ("--set", changed, "--set", "colocationConfig.strategy.degradeTimeMinutes=7")
+    found = alerts(rules(helm, *ALL_RULES, *values))
+    down, stale = (found[name] for name in ("HeadroomAgentDown", "HeadroomReportsStale"))
+    assert "has not answered Prometheus for 3m." in down["annotations"]["description"]
+    assert "once its last report is 7 minutes old" in down["annotations"]["description"]
+    assert stale["expr"].endswith("> 420")
+    assert "older than 420 s for 5m" in stale["annotations"]["description"]
+    own = alerts(rules(helm, *ALL_RULES, *values, "--set", "monitoring.rules.alerts.HeadroomReportsStale.threshold=99"))
+    assert own["HeadroomReportsStale"]["expr"].endswith("> 99")
+    assert not [rule for rule in found.values() if re.search(r"(?<![{$ ]){[a-z]+}", rule["annotations"]["description"])]
+
+
 def _samples(value: Any, minutes: int) -> str:
     """`+1` grows by one a minute, and any other number stays."""
     step = str(value)[1:] if str(value).startswith("+") else "0"

@@ -1,6 +1,5 @@
 """What a real kube-apiserver says to the chart: its objects, its access rights, its admission policy."""
 
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +11,8 @@ import yaml
 from deploy.local import identities
 from deploy.local.identities import CHART, RELEASE
 from manager.autoscaler.cloudprovider import simulated
-from manager.autoscaler.cloudprovider.simulated import ledger
+from manager.autoscaler.cloudprovider.simulated import state_store
+from manager.autoscaler.snapshot.referenced_objects import REFERENCED_KINDS
 from manager.nodeside.webhook.serving import AUTHENTICATION
 from shared import names
 from shared.kube.client import Client, Patch
@@ -22,13 +22,13 @@ from shared.kube.node_heartbeat import LEASE_NAMESPACE
 from shared.kube.resources import (
     CLUSTERCOLOCATIONPROFILES,
     CONFIGMAPS,
+    CSINODES,
     EVENTS,
     JOBS,
     LEASES,
     MUTATINGWEBHOOKS,
     NAMESPACES,
     NODEMETRICS,
-    NODERESOURCETOPOLOGIES,
     NODES,
     PODDISRUPTIONBUDGETS,
     PODS,
@@ -42,6 +42,14 @@ from shared.kube.resources import (
     VALIDATINGWEBHOOKS,
     Resource,
 )
+from tests.chart.access import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    NAMESPACE,
+    in_force,
+    object_of,
+    role_with_binding,
+)
 from tests.chart.helm import CI, QUIET, Helm, pods
 from tests.chart.kubectl import Kubectl
 from tests.support import eventually
@@ -49,16 +57,10 @@ from tests.support.apiserver import RealApiServer
 from tests.support.programs import program
 
 OWN, OTHER = "node-a", "node-b"
-MUTATING, TOPOLOGY = "MutatingWebhookConfiguration", "NodeResourceTopology"
+MUTATING = "MutatingWebhookConfiguration"
 pytestmark = pytest.mark.real_only("access rights and admission policies are a real one's")
 
-NAMESPACE = names.INSTALL_NAMESPACE
 WEBHOOK_SECRET, WEBHOOK_CONFIGURATION = f"{RELEASE}-webhook", RELEASE
-CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", namespaced=False)
-CLUSTER_ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", namespaced=False)
-ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles", namespaced=True)
-ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", namespaced=True)
-
 DAEMON_SETS = Resource("apps", "v1", "daemonsets", namespaced=True)
 VOLUMES = Resource("", "v1", "persistentvolumes", namespaced=False)
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", namespaced=True)
@@ -67,18 +69,13 @@ STATUS_CONFIG_MAP = "cluster-autoscaler-status"
 Call = Callable[[Client], object]
 
 
-def _object(resource: Resource, kind: str, name: str, namespace: str = "", **rest: object) -> dict[str, Any]:
-    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
-    return {"apiVersion": resource.api_version, "kind": kind, "metadata": metadata, **rest}
-
-
 def _pod(name: str, **spec: object) -> dict[str, Any]:
     containers = [{"name": "main", "image": "none"}]
-    return _object(PODS, "Pod", name, NAMESPACE, spec={"containers": containers, **spec})
+    return object_of(PODS, "Pod", name, NAMESPACE, spec={"containers": containers, **spec})
 
 
 def _metric(name: str) -> dict[str, Any]:
-    return _object(NODEMETRICS, "NodeMetric", name, spec={})
+    return object_of(NODEMETRICS, "NodeMetric", name, spec={})
 
 
 def _event(namespace: str) -> dict[str, Any]:
@@ -86,7 +83,7 @@ def _event(namespace: str) -> dict[str, Any]:
     involved = {"kind": "Node", "name": OWN}
     if namespace != "default":
         involved = {"kind": "ConfigMap", "name": names.CONFIG_MAP, "namespace": namespace}
-    return _object(EVENTS, "Event", f"{OWN}.x", namespace, involvedObject=involved, reason="Test", type="Normal")
+    return object_of(EVENTS, "Event", f"{OWN}.x", namespace, involvedObject=involved, reason="Test", type="Normal")
 
 
 def _watch(resource: Resource, namespace: str | None = None, field_selector: str | None = None) -> Call:
@@ -168,7 +165,7 @@ MANAGER_MAY: dict[str, Call] = {
     "create, change and delete a NodeMetric": _live_through,
     "follow its ConfigMap": _watch(CONFIGMAPS, NAMESPACE, OF_CONFIG),
     "stand for election": lambda c: (
-        c.create(LEASES, _object(LEASES, "Lease", names.MANAGER_LEASE, NAMESPACE), NAMESPACE),
+        c.create(LEASES, object_of(LEASES, "Lease", names.MANAGER_LEASE, NAMESPACE), NAMESPACE),
         c.replace(LEASES, names.MANAGER_LEASE, c.get(LEASES, names.MANAGER_LEASE, NAMESPACE), NAMESPACE),
     ),
     "tell about nodes": lambda c: (
@@ -176,8 +173,6 @@ MANAGER_MAY: dict[str, Call] = {
         c.patch(EVENTS, f"{OWN}.x", {"count": 2}, "default"),
     ),
     "tell about the ConfigMap": lambda c: c.create(EVENTS, _event(NAMESPACE), NAMESPACE),
-    "follow zones": _unless_absent(_watch(NODERESOURCETOPOLOGIES)),
-    "offer Batch in zones": _unless_absent(lambda c: c.patch(NODERESOURCETOPOLOGIES, OWN, [], kind=Patch.JSON)),
     "follow profiles": _watch(CLUSTERCOLOCATIONPROFILES),
     "follow PriorityClasses": _watch(PRIORITYCLASSES),
     "follow namespaces": _watch(NAMESPACES),
@@ -190,9 +185,9 @@ MANAGER_MAY: dict[str, Call] = {
     ],
 }
 MANAGER_MUST_NOT: dict[str, Call] = {
-    "create a node": lambda c: c.create(NODES, _object(NODES, "Node", "new")),
+    "create a node": lambda c: c.create(NODES, object_of(NODES, "Node", "new")),
     "change a node beside its status": lambda c: c.patch(NODES, OWN, LABEL),
-    "replace a node's status": lambda c: c.replace(NODES, OWN, _object(NODES, "Node", OWN), subresource="status"),
+    "replace a node's status": lambda c: c.replace(NODES, OWN, object_of(NODES, "Node", OWN), subresource="status"),
     "delete a node": lambda c: c.delete(NODES, OWN),
     "report for an agent": lambda c: c.patch(NODEMETRICS, OWN, STATUS, subresource="status"),
     "create a pod": lambda c: c.create(PODS, _pod("new"), NAMESPACE),
@@ -201,31 +196,31 @@ MANAGER_MUST_NOT: dict[str, Call] = {
     "read secrets": lambda c: c.list(SECRETS, NAMESPACE),
     "read another secret": lambda c: c.get(SECRETS, "other", NAMESPACE),
     "read the webhook's secret elsewhere": lambda c: c.get(SECRETS, WEBHOOK_SECRET, "default"),
-    "create a secret": lambda c: c.create(SECRETS, _object(SECRETS, "Secret", "new"), NAMESPACE),
+    "create a secret": lambda c: c.create(SECRETS, object_of(SECRETS, "Secret", "new"), NAMESPACE),
     "delete the webhook's secret": lambda c: c.delete(SECRETS, WEBHOOK_SECRET, NAMESPACE),
     "change another webhook": lambda c: c.patch(MUTATINGWEBHOOKS, "other", [], kind=Patch.JSON),
     "list webhooks": lambda c: c.list(MUTATINGWEBHOOKS),
-    "create a webhook": lambda c: c.create(MUTATINGWEBHOOKS, _object(MUTATINGWEBHOOKS, MUTATING, "new")),
+    "create a webhook": lambda c: c.create(MUTATINGWEBHOOKS, object_of(MUTATINGWEBHOOKS, MUTATING, "new")),
     "delete a webhook": lambda c: c.delete(VALIDATINGWEBHOOKS, WEBHOOK_CONFIGURATION),
     "change a profile": lambda c: c.patch(CLUSTERCOLOCATIONPROFILES, "any", {"spec": {}}),
     "change a PriorityClass": lambda c: c.patch(PRIORITYCLASSES, "any", {"description": ""}),
     "change a namespace": lambda c: c.patch(NAMESPACES, NAMESPACE, LABEL),
-    "create zones": lambda c: c.create(NODERESOURCETOPOLOGIES, _object(NODERESOURCETOPOLOGIES, TOPOLOGY, OWN)),
-    "delete zones": lambda c: c.delete(NODERESOURCETOPOLOGIES, OWN),
     "read other ConfigMaps": lambda c: c.list(CONFIGMAPS, NAMESPACE),
     "read ConfigMaps elsewhere": lambda c: c.list(CONFIGMAPS, "default", field_selector=OF_CONFIG),
     "change its ConfigMap": lambda c: c.patch(CONFIGMAPS, names.CONFIG_MAP, {"data": {}}, NAMESPACE),
     "read another lease": lambda c: c.get(LEASES, "other", NAMESPACE),
-    "replace another lease": lambda c: c.replace(LEASES, "other", _object(LEASES, "Lease", "other"), NAMESPACE),
+    "replace another lease": lambda c: c.replace(LEASES, "other", object_of(LEASES, "Lease", "other"), NAMESPACE),
     "delete the lease": lambda c: c.delete(LEASES, names.MANAGER_LEASE, NAMESPACE),
-    "take a lease elsewhere": lambda c: c.create(LEASES, _object(LEASES, "Lease", names.MANAGER_LEASE), "kube-system"),
+    "take a lease elsewhere": lambda c: c.create(
+        LEASES, object_of(LEASES, "Lease", names.MANAGER_LEASE), "kube-system"
+    ),
     "read events": lambda c: c.list(EVENTS, "default"),
     "issue tokens": lambda c: c.request_token(NAMESPACE, identities.AGENT),
-    "change roles": lambda c: c.create(CLUSTER_ROLES, _object(CLUSTER_ROLES, "ClusterRole", "new", rules=[])),
+    "change roles": lambda c: c.create(CLUSTER_ROLES, object_of(CLUSTER_ROLES, "ClusterRole", "new", rules=[])),
     "read DaemonSets": lambda c: c.list(DAEMON_SETS),
     "read volumes": lambda c: c.list(VOLUMES),
-    "create a ConfigMap": lambda c: c.create(CONFIGMAPS, _config_map(names.BOOKS_CONFIG_MAP), NAMESPACE),
-    "read the autoscaler's books": lambda c: c.get(CONFIGMAPS, names.BOOKS_CONFIG_MAP, NAMESPACE),
+    "create a ConfigMap": lambda c: c.create(CONFIGMAPS, _config_map(names.REGISTRY_CONFIG_MAP), NAMESPACE),
+    "read the autoscaler's registry": lambda c: c.get(CONFIGMAPS, names.REGISTRY_CONFIG_MAP, NAMESPACE),
     "write an autoscaler's status": lambda c: _replace(c, STATUS_CONFIG_MAP),
 }
 
@@ -240,11 +235,14 @@ AUTOSCALER_MAY: dict[str, Call] = {
     "mark a node": lambda c: c.patch(NODES, OWN, LABEL),
     "delete a node that is left behind": _unless_absent(lambda c: c.delete(NODES, "gone")),
     "evict a pod": _unless_absent(lambda c: c.evict(NAMESPACE, "any")),
-    "follow volumes": _watch(VOLUMES),
-    "follow claims": _watch(CLAIMS),
+    **{
+        f"follow {resource.full_name}": _unless_absent(_watch(resource))
+        for kind in REFERENCED_KINDS
+        for resource in kind.resources
+    },
     "follow namespaces": _watch(NAMESPACES),
     "follow priorities": _watch(CONFIGMAPS, NAMESPACE, "metadata.name=cluster-autoscaler-priority-expander"),
-    "keep its books": lambda c: _keep(c, names.BOOKS_CONFIG_MAP),
+    "keep its registry": lambda c: _keep(c, names.REGISTRY_CONFIG_MAP),
     "keep the history of decisions": lambda c: _keep(c, names.DECISIONS_CONFIG_MAP),
     "keep its status": lambda c: _keep(c, STATUS_CONFIG_MAP),
     "tell about pods": lambda c: _tell(c, "kube-system"),
@@ -252,8 +250,8 @@ AUTOSCALER_MAY: dict[str, Call] = {
 AUTOSCALER_MUST_NOT: dict[str, Call] = {
     "read other ConfigMaps": lambda c: c.list(CONFIGMAPS, NAMESPACE),
     "change another ConfigMap": lambda c: _replace(c, "other"),
-    "delete its books": lambda c: c.delete(CONFIGMAPS, names.BOOKS_CONFIG_MAP, NAMESPACE),
-    "write its books elsewhere": lambda c: c.create(CONFIGMAPS, _config_map(names.BOOKS_CONFIG_MAP), "default"),
+    "delete its registry": lambda c: c.delete(CONFIGMAPS, names.REGISTRY_CONFIG_MAP, NAMESPACE),
+    "write its registry elsewhere": lambda c: c.create(CONFIGMAPS, _config_map(names.REGISTRY_CONFIG_MAP), "default"),
     "change a DaemonSet": lambda c: c.patch(DAEMON_SETS, "any", {"spec": {}}, "default"),
     "delete a volume": lambda c: c.delete(VOLUMES, "any"),
     "change a claim": lambda c: c.patch(CLAIMS, "any", {"spec": {}}, "default"),
@@ -261,27 +259,30 @@ AUTOSCALER_MUST_NOT: dict[str, Call] = {
     "delete a pod": lambda c: c.delete(PODS, "any", NAMESPACE),
     "bind a pod": lambda c: c.bind(NAMESPACE, "any", OWN),
     "read secrets": lambda c: c.list(SECRETS, NAMESPACE),
-    "replace a node": lambda c: c.replace(NODES, OWN, _object(NODES, "Node", OWN)),
+    "replace a node": lambda c: c.replace(NODES, OWN, object_of(NODES, "Node", OWN)),
 }
 # What only those may do whose cloud is the simulated one.
 SIMULATED_CLOUD_MAY: dict[str, Call] = {
     "make, change and delete a node": lambda c: _make_up(c, "made"),
+    "state the volumes that a node attaches": lambda c: c.create(
+        CSINODES, object_of(CSINODES, "CSINode", "made", spec={"drivers": []})
+    ),
     "beat for a node": lambda c: (
-        c.create(LEASES, _object(LEASES, "Lease", "made", LEASE_NAMESPACE, spec={}), LEASE_NAMESPACE),
+        c.create(LEASES, object_of(LEASES, "Lease", "made", LEASE_NAMESPACE, spec={}), LEASE_NAMESPACE),
         c.patch(LEASES, "made", LABEL, LEASE_NAMESPACE),
     ),
-    "keep the cloud's books": lambda c: _keep(c, ledger.CONFIG_MAP),
+    "keep the cloud's state": lambda c: _keep(c, state_store.CONFIG_MAP),
 }
 
 
 def _make_up(client: Client, node: str) -> None:
-    client.create(NODES, _object(NODES, "Node", node))
+    client.create(NODES, object_of(NODES, "Node", node))
     client.patch(NODES, node, LABEL)
     client.delete(NODES, node)
 
 
 def _config_map(name: str) -> dict[str, Any]:
-    return _object(CONFIGMAPS, "ConfigMap", name, NAMESPACE, data={"x": "y"})
+    return object_of(CONFIGMAPS, "ConfigMap", name, NAMESPACE, data={"x": "y"})
 
 
 def _keep(client: Client, name: str) -> None:
@@ -299,43 +300,6 @@ def _replace(client: Client, name: str) -> None:
     client.replace(CONFIGMAPS, name, _config_map(name), NAMESPACE)
 
 
-def _bound(kind: str, name: str, subject: dict[str, str], rule: dict[str, list[str]]) -> dict[Resource, dict[str, Any]]:
-    """A role of that kind, and its binding to the subject."""
-    role, binding, namespace = {
-        "ClusterRole": (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ""),
-        "Role": (ROLES, ROLE_BINDINGS, NAMESPACE),
-    }[kind]
-    reference = {"apiGroup": role.group, "kind": kind, "name": name}
-    return {
-        role: _object(role, kind, name, namespace, rules=[rule]),
-        binding: _object(binding, f"{kind}Binding", name, namespace, roleRef=reference, subjects=[subject]),
-    }
-
-
-def in_force(server: RealApiServer) -> None:
-    """Returns once the server judges by the roles and bindings that there are now.
-
-    It follows each of their four kinds by a watch of its own, so what is made last of each is what it knows last.
-    """
-    client, mark = server.client(), f"mark-{uuid.uuid4().hex[:8]}"
-    user = {"kind": "User", "apiGroup": CLUSTER_ROLES.group, "name": mark}
-    for kind in ("ClusterRole", "Role"):
-        rule = {"apiGroups": [mark], "resources": [kind.lower()], "verbs": ["get"]}
-        for resource, body in _bound(kind, mark, user, rule).items():
-            client.create(resource, body, NAMESPACE if resource.namespaced else None)
-
-    def may(resource: str) -> bool:
-        asked = {"namespace": NAMESPACE, "verb": "get", "group": mark, "resource": resource}
-        body = {"spec": {"user": mark, "resourceAttributes": asked}}
-        with server.http() as http:
-            answer = http.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", json=body).raise_for_status()
-        return bool(answer.json()["status"]["allowed"])
-
-    eventually(lambda: may("clusterrole") and may("role"))
-    for resource in (CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES):
-        client.delete(resource, mark, NAMESPACE if resource.namespaced else None)
-
-
 def enforce(client: Client, namespace: str, standard: str) -> None:
     """Returns once the server holds new pods of the namespace to the standard."""
     labels = {"pod-security.kubernetes.io/enforce": standard}
@@ -344,7 +308,7 @@ def enforce(client: Client, namespace: str, standard: str) -> None:
 
     def heeded() -> bool:
         try:
-            client.create(PODS, _object(PODS, "Pod", "on-host", namespace, spec=spec), namespace)
+            client.create(PODS, object_of(PODS, "Pod", "on-host", namespace, spec=spec), namespace)
         except Forbidden:
             return standard != "privileged"
         client.delete(PODS, "on-host", namespace, grace_period_seconds=0)
@@ -361,9 +325,9 @@ def cluster(real: RealApiServer, helm: Helm) -> RealApiServer:
     helm.must("upgrade", RELEASE, CHART, "--namespace", NAMESPACE, "--reset-values", *QUIET, *kubeconfig)
     in_force(real)
     client = real.client()
-    client.create(NAMESPACES, _object(NAMESPACES, "Namespace", "koordinator-system"))
+    client.create(NAMESPACES, object_of(NAMESPACES, "Namespace", "koordinator-system"))
     for name in (OWN, OTHER):
-        client.create(NODES, _object(NODES, "Node", name))
+        client.create(NODES, object_of(NODES, "Node", name))
         client.create(NODEMETRICS, _metric(name))
     return real
 
@@ -380,7 +344,7 @@ def manager(cluster: RealApiServer) -> Client:
 
 
 @pytest.mark.parametrize("values", CI, ids=[path.stem.removesuffix("-values") for path in CI])
-def test_the_server_accepts_every_object(cluster: RealApiServer, helm: Helm, values: Path, tmp_path: Path) -> None:
+def test_the_server_accepts_everyobject_of(cluster: RealApiServer, helm: Helm, values: Path, tmp_path: Path) -> None:
     kubectl = Kubectl(program("kubectl"), cluster.kubeconfig)
     rendered = tmp_path / "rendered.yaml"
     rendered.write_text(helm.template("--values", values))
@@ -388,7 +352,7 @@ def test_the_server_accepts_every_object(cluster: RealApiServer, helm: Helm, val
     client = cluster.client()
     there = {each["metadata"]["name"] for each in client.list(NAMESPACES).items}
     for namespace in {each["metadata"].get("namespace", "default") for each in objects} - there:
-        client.create(NAMESPACES, _object(NAMESPACES, "Namespace", namespace))
+        client.create(NAMESPACES, object_of(NAMESPACES, "Namespace", namespace))
     # As Helm does, which owns some of the objects already. Server-side apply refuses unknown fields.
     apply = ("apply", "--server-side", "--field-manager=helm", "--force-conflicts", "--dry-run=server")
     done = kubectl.must(*apply, "-f", str(rendered))
@@ -404,7 +368,7 @@ def test_each_pod_meets_its_pod_security_standard(
     client, namespace = cluster.client(), cluster.add_namespace()
     enforce(client, namespace, standard)
     spec = pods(helm.objects())[component]["spec"] | {"serviceAccountName": "default"}
-    body = _object(PODS, "Pod", component, namespace, spec=spec)
+    body = object_of(PODS, "Pod", component, namespace, spec=spec)
     client.create(PODS, body, namespace)
     if standard == "privileged":  # and why it has to be
         enforce(client, namespace, "baseline")
@@ -422,6 +386,47 @@ def test_the_agent_may(agent: Client, call: Call) -> None:
 def test_the_agent_must_not(agent: Client, call: Call) -> None:
     with pytest.raises(Forbidden, match="cannot"):
         call(agent)
+
+
+def test_where_kubelets_can_be_asked_agents_have_no_right_to_list_pods(cluster: RealApiServer, helm: Helm) -> None:
+    """As kubeadm says it: kubelets have certificates of the cluster's authority."""
+    admin, upgrade = cluster.client(), ("upgrade", RELEASE, CHART, "-n", NAMESPACE, "--reset-values", *QUIET)
+    said = {"kubelet": "serverTLSBootstrap: true"}
+    kubelets = object_of(CONFIGMAPS, "ConfigMap", "kubelet-config", "kube-system", data=said)
+
+    def as_installed() -> tuple[bool, ...]:
+        """Whether agents list pods, and ask the kubelet for its pods, and more of it; and are told to ask it."""
+        helm.must(*upgrade, "--kubeconfig", cluster.kubeconfig)
+        in_force(cluster)
+        agent, daemons = (
+            cluster.client(cluster.agent_connection(OWN)),
+            admin.get(DAEMON_SETS, identities.AGENT, NAMESPACE),
+        )
+        (container,) = daemons["spec"]["template"]["spec"]["containers"]
+        asks = [
+            _may(cluster, identities.AGENT, {"verb": "get", "resource": "nodes", "subresource": each, "name": OWN})
+            for each in ("pods", "proxy")
+        ]
+        try:
+            agent.list(PODS, field_selector=f"spec.nodeName={OWN}")
+        except Forbidden:
+            return (False, *asks, "--pods-source=kubelet" in container["args"])
+        return (True, *asks, "--pods-source=kubelet" in container["args"])
+
+    admin.create(CONFIGMAPS, kubelets, "kube-system")
+    try:
+        assert as_installed() == (False, True, False, True)
+    finally:
+        admin.delete(CONFIGMAPS, "kubelet-config", "kube-system")
+    assert as_installed() == (True, False, False, False)
+
+
+def _may(server: RealApiServer, account: str, attributes: dict[str, str]) -> bool:
+    """As a kubelet asks about who asks it."""
+    body = {"spec": {"user": f"system:serviceaccount:{NAMESPACE}:{account}", "resourceAttributes": attributes}}
+    with server.http() as http:
+        answer = http.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", json=body).raise_for_status()
+    return bool(answer.json()["status"]["allowed"])
 
 
 @pytest.mark.parametrize("call", MANAGER_MAY.values(), ids=MANAGER_MAY.keys())
@@ -478,7 +483,7 @@ class TestAutoscaler:
     def autoscaler(self, with_cloud: str, cluster: RealApiServer) -> Client:
         """The manager, who has not kept anything yet."""
         client, admin = cluster.client(cluster.manager_connection()), cluster.client()
-        for name in (names.BOOKS_CONFIG_MAP, names.DECISIONS_CONFIG_MAP, STATUS_CONFIG_MAP, ledger.CONFIG_MAP):
+        for name in (names.REGISTRY_CONFIG_MAP, names.DECISIONS_CONFIG_MAP, STATUS_CONFIG_MAP, state_store.CONFIG_MAP):
             with suppress(NotFound):
                 admin.delete(CONFIGMAPS, name, NAMESPACE)
         for name in ("other", "made"):
@@ -521,7 +526,7 @@ class TestNodeIsolation:
         client, name = cluster.client(), "generous"
         rule = {"apiGroups": [NODEMETRICS.group], "resources": ["nodemetrics"], "verbs": ["create", "delete", "update"]}
         agent = {"kind": "ServiceAccount", "name": identities.AGENT, "namespace": NAMESPACE}
-        for resource, body in _bound("ClusterRole", name, agent, rule).items():
+        for resource, body in role_with_binding("ClusterRole", name, agent, rule).items():
             client.create(resource, body)
         in_force(cluster)
         yield
@@ -587,7 +592,7 @@ class TestNodeIsolation:
 
     def test_a_token_ends_with_its_node(self, cluster: RealApiServer) -> None:
         admin = cluster.client()
-        admin.create(NODES, _object(NODES, "Node", "short-lived"))
+        admin.create(NODES, object_of(NODES, "Node", "short-lived"))
         client = cluster.client(cluster.agent_connection("short-lived"))
         admin.delete(NODES, "short-lived")
 

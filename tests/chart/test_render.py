@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
@@ -16,10 +17,11 @@ from manager.autoscaler import node_groups
 from manager.autoscaler.cloudprovider.aws import config as aws_config
 from manager.autoscaler.cloudprovider.aws.fleet import AwsOptions
 from manager.autoscaler.cloudprovider.clusterapi import config as clusterapi_config
-from manager.autoscaler.cloudprovider.karpenter import books as karpenter_books
+from manager.autoscaler.cloudprovider.externalgrpc import config as externalgrpc_config
 from manager.autoscaler.cloudprovider.karpenter import config as karpenter_config
+from manager.autoscaler.cloudprovider.karpenter import registry as karpenter_registry
 from manager.autoscaler.cloudprovider.simulated import config as simulated_config
-from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
+from manager.autoscaler.cloudprovider.simulated import fake_nodes, state_store
 from manager.autoscaler.pod_injection import chunk_sources
 from manager.autoscaler.pricing import price_sources
 from manager.autoscaler.pricing.model import Machine
@@ -29,14 +31,16 @@ from manager.nodeside.scheduling import args as scheduling_args
 from manager.nodeside.webhook.webhook import MUTATE_PODS, VALIDATE_CONFIG
 from shared import names, settings
 from shared.api import colocation, thresholds
-from shared.api.nodemetric import ResourceThresholds
+from shared.api.nodemetric_spec import ResourceThresholds
 from shared.kube import node_heartbeat
 from shared.kube.resources import NODEMETRICS
 from shared.names import Tier
-from tests.chart.helm import CI, Helm, Manifest, containers, one, pods
+from tests.chart.helm import CI, IMAGE, PROFILES, Helm, Manifest, containers, one, pods
+from tests.support.apiserver import ROOT
 
 DEFAULT = CHART / "ci" / "default-values.yaml"
 EVERYTHING = CHART / "ci" / "everything-values.yaml"
+SCHEDULER = CHART / "ci" / "scheduler-values.yaml"
 ENFORCER = CHART / "ci" / "enforcer-values.yaml"
 EXTERNAL_CLOUD = CHART / "ci" / "autoscaler-values.yaml"
 AWS_CLOUD = CHART / "ci" / "aws-values.yaml"
@@ -44,6 +48,8 @@ KARPENTER = CHART / "ci" / "karpenter-values.yaml"
 CLUSTER_API = CHART / "ci" / "clusterapi-values.yaml"
 SIMULATED_CLOUD = CHART / "ci" / "simulated-cloud-values.yaml"
 CRD_FILES = sorted((CHART / "files" / "crds").glob("*.yaml"))
+
+OF_EVERY_CLUSTER = ("extension-apiserver-authentication-reader", "system:kube-scheduler", "system:volume-scheduler")
 
 pytestmark = pytest.mark.embedded_only("no server is asked")
 
@@ -55,10 +61,21 @@ def defaults(helm: Helm) -> list[Manifest]:
     return helm.objects()
 
 
+@pytest.mark.parametrize(
+    ("process", "kind"), [("agent", AgentSettings), ("manager", DaemonSettings)], ids=["agent", "manager"]
+)
+def test_a_removed_setting_is_refused_with_what_replaces_it(
+    helm: Helm, process: str, kind: type[msgspec.Struct]
+) -> None:
+    for name, replacement in settings.removed(kind).items():
+        value = f"{process}.settings.{settings.key(name)}"
+        assert f"{value}: this setting was removed. {replacement}" in helm.refusal("--set", f"{value}=true")
+
+
 @pytest.mark.thorough
 @every_ci
 def test_every_set_of_values_passes_the_strict_linter(helm: Helm, values: Path) -> None:
-    assert "0 chart(s) failed" in helm.must("lint", "--strict", CHART, "--values", values)
+    assert "0 chart(s) failed" in helm.must("lint", "--strict", CHART, *IMAGE, "--values", values)
 
 
 @every_ci
@@ -168,6 +185,16 @@ def test_an_enforcer_has_the_pods_cgroups_to_write_and_no_token(helm: Helm, tmp_
     assert (told.enforcer_orders_dir, told.enforcer_status_dir) == (read.orders_dir, read.status_dir)
 
 
+def test_an_enforcer_that_is_told_no_paths_finds_the_pods_cgroups_among_all(helm: Helm) -> None:
+    spec = pods(helm.objects("--set", "enforcer.enabled=true"))["agent"]["spec"]
+    (enforcer,) = (each for each in spec["containers"] if each["name"] == "enforcer")
+    written = {mount["mountPath"] for mount in enforcer["volumeMounts"] if not mount.get("readOnly")}
+    assert written == {"/host/cgroup", "/run/headroom/status"}
+    (whole,) = [mount for mount in enforcer["volumeMounts"] if mount["name"] == "cgroup"]
+    assert whole == {"name": "cgroup", "mountPath": "/host/cgroup"}
+    assert {volume["name"] for volume in spec["volumes"] if "hostPath" in volume} == {"cgroup", "state"}
+
+
 def test_without_an_enforcer_nothing_of_it_is_there(helm: Helm, defaults: list[Manifest]) -> None:
     spec = pods(defaults)["agent"]["spec"]
     assert [container["name"] for container in spec["containers"]] == ["agent"]
@@ -198,7 +225,7 @@ def test_no_rule_has_a_wildcard_and_every_binding_leads_to_a_role_and_an_account
     for binding in (item for item in objects if item["kind"].endswith("RoleBinding")):
         role = binding["roleRef"]
         namespace = binding["metadata"].get("namespace") if role["kind"] == "Role" else None
-        if role["name"] != "extension-apiserver-authentication-reader":  # which every cluster has
+        if role["name"] not in OF_EVERY_CLUSTER:
             assert (role["kind"], namespace, role["name"]) in known
         for subject in binding["subjects"]:
             if subject["kind"] == "ServiceAccount" and not role["name"].endswith("-reader"):
@@ -236,7 +263,7 @@ def test_the_lease_that_may_be_written_is_the_one_the_manager_writes(defaults: l
 def _settings(helm: Helm, tmp_path: Path, *arguments: str | Path) -> tuple[list[Manifest], DaemonSettings]:
     """What is rendered, and with which settings its manager runs."""
     objects = helm.objects(*arguments)
-    (container,) = pods(objects)["manager"]["spec"]["containers"]
+    container = pods(objects)["manager"]["spec"]["containers"][0]
     (config_map,) = [item for item in objects if "manager.yaml" in item.get("data", {})]
     return objects, _loaded(DaemonSettings, config_map, tmp_path, *container["args"])
 
@@ -302,7 +329,7 @@ def test_a_webhook_that_does_not_answer_holds_nobody_up_unless_that_is_wanted(he
 def test_with_cert_manager_the_manager_may_read_no_secret_and_change_no_webhook(helm: Helm, tmp_path: Path) -> None:
     values = ("--set", "manager.webhook.certificates=cert-manager")
     objects, settings_ = _settings(helm, tmp_path, *values)
-    assert settings_.manager.webhook_certificates == "files"
+    assert settings_.manager.webhook_certificate_directory == "/etc/headroom-webhook"
     spec = pods(objects)["manager"]["spec"]
     (mount,) = [each for each in spec["containers"][0]["volumeMounts"] if each["name"] == "webhook"]
     assert (mount["mountPath"], mount["readOnly"]) == (settings_.manager.webhook_certificate_directory, True)
@@ -339,16 +366,16 @@ def test_where_nothing_serves_the_webhook_nothing_is_there_for_it(helm: Helm, va
 
 def test_a_webhook_that_others_register_is_served_all_the_same(helm: Helm, tmp_path: Path) -> None:
     objects, settings_ = _settings(helm, tmp_path, "--set", "manager.webhook.register=false")
-    assert _of_webhook(objects) == {"Secret", "Service"}
+    policy = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+    assert _of_webhook(objects) == {"Secret", "Service"} | policy
     assert settings_.manager.webhook_listen
 
 
-@pytest.mark.parametrize(("grace", "waits"), [(30, True), (6, True), (5, False), (0, False)])
-def test_a_manager_that_ends_is_asked_for_a_while_longer_if_there_is_time(helm: Helm, grace: int, waits: bool) -> None:
-    (container,) = pods(helm.objects("--set", f"manager.terminationGracePeriodSeconds={grace}"))["manager"]["spec"][
-        "containers"
-    ]
-    assert container.get("lifecycle") == ({"preStop": {"sleep": {"seconds": 5}}} if waits else None)
+@pytest.mark.parametrize("serves", [True, False])
+def test_a_manager_that_ends_is_asked_for_a_while_longer_if_it_serves_the_webhook(helm: Helm, serves: bool) -> None:
+    pod = pods(helm.objects("--set", f"manager.webhook.enabled={str(serves).lower()}"))["manager"]
+    (container,) = pod["spec"]["containers"]
+    assert container.get("lifecycle") == ({"preStop": {"sleep": {"seconds": 5}}} if serves else None)
 
 
 SPARE = "colocationConfig.thresholds.clusterStrategy.evictEnabled=false"
@@ -382,22 +409,22 @@ def test_pods_may_be_evicted_where_the_policy_has_it_so(helm: Helm, values: list
     rules = _rules(helm.objects(*arguments), "ClusterRole", "headroom-manager")
     assert ("pods/eviction" in rules) is granted
     assert ("events" in rules) is granted  # about pods, in any namespace
+    assert rules.get("pods/status", {}).get("verbs") == (["patch"] if granted else None)  # the notice before it
 
 
-@pytest.mark.parametrize(("offers", "batch"), [("mid", False), ("batch", True), ("batch\\,mid", True)])
-def test_of_tiers_that_are_not_offered_nothing_is_touched(helm: Helm, tmp_path: Path, offers: str, batch: bool) -> None:
+@pytest.mark.parametrize("offers", ["mid", "batch", "batch\\,mid"])
+def test_of_tiers_that_are_not_offered_nothing_is_touched(helm: Helm, tmp_path: Path, offers: str) -> None:
     objects, settings_ = _settings(helm, tmp_path, "--set", f"manager.settings.offers={offers}")
     (cleanup,) = pods(objects)["cleanup"]["spec"]["containers"]
     named = [argument.removeprefix("--offers=") for argument in cleanup["args"] if "offers" in argument]
     assert sorted(named) == sorted(settings_.manager.tiers)
-    for role in ("headroom-manager", "headroom-cleanup"):
-        assert ("noderesourcetopologies" in _rules(objects, "ClusterRole", role)) is batch
 
 
 EVICTIONS = {"events", "pods/eviction"}  # also without a cloud, if the policy has pods evicted
 CLOUD_RESOURCES = EVICTIONS | {
     *("daemonsets", "replicationcontrollers", "replicasets", "statefulsets", "jobs", "poddisruptionbudgets"),
-    *("persistentvolumes", "persistentvolumeclaims"),
+    *("persistentvolumes", "persistentvolumeclaims", "podgroups"),
+    *("storageclasses", "csinodes", "csidrivers", "csistoragecapacities", "volumeattachments"),
 }
 
 
@@ -433,13 +460,33 @@ def test_the_autoscaler_is_told_its_cloud_its_groups_and_how_far_it_may_go(helm:
     assert {Path(connection[key]).parent for key in ("cacert", "cert", "key")} == {Path(mounts["cloud-tls"])}
     groups = tmp_path / "node-groups.yaml"
     groups.write_text(data[groups.name])
-    (group,) = node_groups.load(groups, provider=settings_.autoscaler.cloud_provider)
+    (group,) = node_groups.load(groups)
     assert (group.cloud_provider_group_name, group.takes_pending_pods, group.effective_mode) == (
         "gpu",
         True,
         Mode.OBSERVE,
     )
     assert _ports_within_reach(objects) == {443, 6443, 53, 8086}
+
+
+def test_a_container_beside_the_manager_serves_a_cloud_of_cluster_autoscaler(helm: Helm, tmp_path: Path) -> None:
+    values = ROOT / "examples" / "cluster-autoscaler-clouds" / "values.yaml"
+    objects, settings_ = _settings(helm, tmp_path, "--values", values)
+    assert settings_.autoscaler.cloud_provider == "externalgrpc"
+    manager, service = pods(objects)["manager"]["spec"]["containers"]
+    assert (manager["name"], service["name"]) == ("manager", "cloud-provider")
+    cloud = tmp_path / "cloud.yaml"
+    cloud.write_text(one(objects, "ConfigMap", "headroom-cloud")["data"]["cloud.yaml"])
+    assert externalgrpc_config.scales_all_groups(cloud)
+    address = externalgrpc_config.load(cloud).address
+    assert f"--address={address}" in service["args"], "on loopback, where only the manager is"
+    assert service["securityContext"]["readOnlyRootFilesystem"] is True
+    own = ("--set-json", 'manager.autoscaler.sidecar.securityContext={"readOnlyRootFilesystem": false}')
+    _, changed = pods(helm.objects("--values", values, *own))["manager"]["spec"]["containers"]
+    assert changed["securityContext"]["readOnlyRootFilesystem"] is False
+    assert changed["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    without = ("--values", str(EXTERNAL_CLOUD), "--set", "manager.autoscaler.sidecar.args={a}")
+    assert "a sidecar needs an image" in helm.refusal(*without)
 
 
 def test_a_provider_of_another_package_gets_what_the_values_say_that_it_needs(helm: Helm) -> None:
@@ -489,7 +536,7 @@ def test_kinds_that_a_plan_may_mind_are_read_only_where_they_count(
 ) -> None:
     enabled = ("--set", f"manager.settings.{settings.key(setting)}=true")
     objects, settings_ = _settings(helm, tmp_path, "--values", EXTERNAL_CLOUD, *enabled)
-    assert getattr(settings_.autoscaler, setting)
+    assert settings.shown(settings_.autoscaler)[settings.key(setting)]
     assert rights <= _granted(objects)
     for values in (("--values", EXTERNAL_CLOUD), enabled):  # without a cloud there is no autoscaler
         assert not rights & _granted(helm.objects(*values))
@@ -508,10 +555,10 @@ def test_only_the_simulated_cloud_brings_the_right_to_make_nodes(helm: Helm, tmp
     kept = [each for each in one(objects, "Role", "headroom-manager")["rules"] if "update" in each["verbs"]]
     assert [each["resourceNames"] for each in kept if each["resources"] == ["configmaps"]] == [
         [
-            names.BOOKS_CONFIG_MAP,
+            names.REGISTRY_CONFIG_MAP,
             names.DECISIONS_CONFIG_MAP,
             settings_.autoscaler.status_config_map_name,
-            ledger.CONFIG_MAP,
+            state_store.CONFIG_MAP,
         ]
     ]
     (cleanup,) = pods(objects)["cleanup"]["spec"]["containers"]
@@ -521,8 +568,8 @@ def test_only_the_simulated_cloud_brings_the_right_to_make_nodes(helm: Helm, tmp
     assert _rules(objects, "ClusterRole", "headroom-cleanup")["nodes"]["verbs"] == ["list", "delete"]
     apart = {"key": fake_nodes.LABEL_CLOUD, "operator": "DoesNotExist"}
     for pod in pods(objects).values():  # nothing runs on Nodes without machines
-        required = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-        assert required == {"nodeSelectorTerms": [{"matchExpressions": [apart]}]}
+        (term,) = _required_terms(pod["spec"])
+        assert apart in term["matchExpressions"]
     heartbeats = one(objects, "Role", "headroom-manager-heartbeats")
     assert heartbeats["metadata"]["namespace"] == node_heartbeat.LEASE_NAMESPACE
 
@@ -531,8 +578,8 @@ def test_only_the_simulated_cloud_brings_the_right_to_make_nodes(helm: Helm, tmp
     assert rules.keys() >= CLOUD_RESOURCES
     assert rules["nodes"]["verbs"] == ["patch", "delete"]  # marks on nodes that go, and what is left of those that went
     assert _rules(objects, "ClusterRole", "headroom-cleanup")["nodes"]["verbs"] == ["list"]
-    assert not [pod for pod in pods(objects).values() if "affinity" in pod["spec"]]
-    assert ledger.CONFIG_MAP not in str(_rules(objects, "Role", "headroom-manager"))
+    assert [component for component, pod in pods(objects).items() if "affinity" in pod["spec"]] == ["agent"]
+    assert state_store.CONFIG_MAP not in str(_rules(objects, "Role", "headroom-manager"))
     assert not [each for each in objects if each["metadata"]["name"] == "headroom-manager-heartbeats"]
 
 
@@ -547,7 +594,17 @@ def test_karpenter_is_asked_for_machines_and_one_node_class_is_read(helm: Helm, 
     assert (rules["ec2nodeclasses"]["verbs"], rules["ec2nodeclasses"]["resourceNames"]) == (["get"], ["default"])
     assert "nodepools" not in rules
     kept = [rule.get("resourceNames", ()) for rule in one(objects, "Role", "headroom-manager")["rules"]]
-    assert any(karpenter_books.CONFIG_MAP in each for each in kept)
+    assert any(karpenter_registry.CONFIG_MAP in each for each in kept)
+
+
+@pytest.mark.parametrize(
+    ("url", "port"),
+    [("http://karpenter:8080/metrics", 8080), ("http://karpenter/metrics", 80), ("https://k:8443/", 8443)],
+)
+def test_the_metrics_of_karpenter_are_within_reach(helm: Helm, url: str, port: int) -> None:
+    without = _ports_within_reach(helm.objects("--values", KARPENTER))
+    objects = helm.objects("--values", KARPENTER, "--set", f"manager.autoscaler.cloudConfig.metrics_url={url}")
+    assert _ports_within_reach(objects) == without | {53, port}
 
 
 def test_a_nodepool_is_read_and_the_node_class_that_the_configuration_says_it_names(helm: Helm) -> None:
@@ -585,7 +642,7 @@ def test_without_namespaces_cluster_api_is_asked_everywhere_and_elsewhere_only_b
     everywhere = helm.objects("--values", CLUSTER_API, "--set-json", "manager.autoscaler.cloudConfig.discover=[]")
     assert _rules(everywhere, "ClusterRole", "headroom-manager")["machines"]["verbs"] == ["list", "patch"]
     kubeconfig = "manager.autoscaler.cloudConfig.kubeconfig=/etc/headroom-cloud-tls/value"
-    ports = "networkPolicy.managementCluster.ports={8443}"
+    ports = "networkPolicy.cloud.ports={8443}"
     elsewhere = helm.objects("--values", CLUSTER_API, "--set", kubeconfig, "--set", ports)
     assert "cluster.x-k8s.io" not in str([each for each in elsewhere if each["kind"] in ("Role", "ClusterRole")])
     assert _ports_within_reach(elsewhere) == {443, 6443, 53, 8443}
@@ -629,7 +686,7 @@ def test_aws_is_reached_with_the_role_of_the_service_account(helm: Helm, tmp_pat
     for name, content in data.items():
         (tmp_path / name).write_text(content)
     assert aws_config.load(tmp_path / "cloud.yaml").region == "eu-central-1"
-    (group,) = node_groups.load(tmp_path / "node-groups.yaml", provider="aws")
+    (group,) = node_groups.load(tmp_path / "node-groups.yaml")
     options = group.own_options["aws"]
     assert isinstance(options, AwsOptions)
     assert options.launch_template_id == "lt-0123456789abcdef0"
@@ -695,6 +752,7 @@ def test_every_object_bears_the_standard_labels_and_says_its_namespace(helm: Hel
         "PriorityClass",
         "ValidatingAdmissionPolicy",
         "ValidatingAdmissionPolicyBinding",
+        "SecurityContextConstraints",
     }
     standard = ("name", "instance", "version", "component", "part-of", "managed-by")
     for item in helm.objects("--values", values):
@@ -704,16 +762,24 @@ def test_every_object_bears_the_standard_labels_and_says_its_namespace(helm: Hel
 
 
 @every_ci
-def test_one_image_serves_all(helm: Helm, values: Path) -> None:
-    found = pods(helm.objects("--values", values))
-    images = {container["image"] for pod in found.values() for container in containers(pod)}
-    assert len(images) == 1
+def test_agent_and_manager_have_an_image_each_and_cleanup_runs_in_theirs(helm: Helm, values: Path) -> None:
+    owners = {"agent": "agent", "cleanup-state": "agent", "manager": "manager", "cleanup": "manager"}
+    owners["scheduler"] = "kube-scheduler"
+    for component, pod in pods(helm.objects("--values", values)).items():
+        (image,) = {container["image"] for container in containers(pod)}
+        assert re.fullmatch(rf"\S+[-/]{owners[component]}[:@]\S+", image)
 
 
-def test_a_digest_counts_instead_of_the_tag(helm: Helm) -> None:
+def test_a_digest_or_repository_of_a_component_counts_for_it_alone(helm: Helm) -> None:
     digest = f"sha256:{'0' * 64}"
-    agent = pods(helm.objects("--set-string", f"image.digest={digest},image.tag=9"))["agent"]
-    assert agent["spec"]["containers"][0]["image"] == f"registry.example.com/headroom@{digest}"
+    found = pods(helm.objects("--set-string", f"agent.image.digest={digest},image.tag=9,manager.image.repository=own"))
+    images = {name: found[name]["spec"]["containers"][0]["image"] for name in ("agent", "manager")}
+    assert images == {"agent": f"registry.example.com/headroom-agent@{digest}", "manager": "own:9"}
+
+
+def test_one_digest_for_both_images_is_refused_with_what_to_set(helm: Helm) -> None:
+    digest = f"sha256:{'0' * 64}"
+    assert "set agent.image.digest and manager.image.digest" in helm.refusal("--set-string", f"image.digest={digest}")
 
 
 @every_ci
@@ -721,7 +787,8 @@ def test_probes_ask_only_what_is_answered_from_memory(helm: Helm, values: Path) 
     for component, pod in pods(helm.objects("--values", values)).items():
         container = pod["spec"]["containers"][0]
         paths = {name: container[name]["httpGet"]["path"] for name in container if name.endswith("Probe")}
-        expected = {"startupProbe": "/healthz", "livenessProbe": "/healthz", "readinessProbe": "/readyz"}
+        ready = "/healthz" if component == "scheduler" else "/readyz"  # which not every kube-scheduler has
+        expected = {"startupProbe": "/healthz", "livenessProbe": "/healthz", "readinessProbe": ready}
         assert paths == ({} if component.startswith("cleanup") else expected)
 
 
@@ -740,11 +807,94 @@ def test_the_agent_is_on_every_linux_node_and_rolls_a_tenth_of_them_at_a_time(de
     assert daemon_set["spec"]["template"]["spec"]["nodeSelector"] == {"kubernetes.io/os": "linux"}
 
 
+def test_full_nodes_get_their_agent_and_full_clusters_their_manager(helm: Helm, defaults: list[Manifest]) -> None:
+    def classes(*values: str) -> dict[str, str | None]:
+        return {
+            component: pod["spec"].get("priorityClassName") for component, pod in pods(helm.objects(*values)).items()
+        }
+
+    assert classes() == {"agent": "system-node-critical", "manager": "system-cluster-critical", "cleanup": None}
+    others = classes("--set", "agent.priorityClassName=,manager.priorityClassName=mine")
+    assert (others["agent"], others["manager"]) == (None, "mine")
+    assert "ResourceQuota" not in [item["kind"] for item in defaults]
+    quota = one(helm.objects("--set", "priorityClasses.quota=true"), "ResourceQuota", "headroom-critical-pods")
+    (scope,) = quota["spec"]["scopeSelector"]["matchExpressions"]
+    assert {classes()["agent"], classes()["manager"]} == set(scope["values"])
+
+
+def test_each_profile_has_its_section_with_the_commands_first() -> None:
+    page = (CHART.parents[2] / "docs" / "how-to" / "clouds.md").read_text("utf-8")
+    for values in PROFILES:
+        assert f"--values deploy/helm/headroom/{values.name}" in page
+
+
+def test_openshift_admits_each_service_account_by_constraints_that_its_pods_meet(helm: Helm) -> None:
+    objects = helm.objects("--values", CHART / "values-openshift.yaml", "--set", "enforcer.enabled=true")
+    constraints = [item for item in objects if item["kind"] == "SecurityContextConstraints"]
+    by_account = {user: item for item in constraints for user in item["users"]}
+    for pod in pods(objects).values():
+        spec = pod["spec"]
+        found = by_account[f"system:serviceaccount:{names.INSTALL_NAMESPACE}:{spec['serviceAccountName']}"]
+        kinds = {kind for volume in spec.get("volumes", []) for kind in volume.keys() - {"name"}}
+        assert kinds <= set(found["volumes"])
+        assert found["allowHostDirVolumePlugin"] is ("hostPath" in kinds)
+        for container in containers(pod):
+            context = container["securityContext"]
+            assert set(context["capabilities"].get("add", [])) <= set(found["allowedCapabilities"])
+            assert found["runAsUser"]["type"] == "RunAsAny" or context.get("runAsUser", 65532) != 0
+            assert found["seLinuxContext"]["type"] == "RunAsAny" or "seLinuxOptions" not in context
+    agent = pods(objects)["agent"]
+    assert {each["securityContext"]["seLinuxOptions"]["type"] for each in containers(agent)} == {"spc_t"}
+    (cleanup,) = [item for item in constraints if item["metadata"]["name"] == "headroom-cleanup"]
+    assert cleanup["metadata"]["annotations"]["helm.sh/hook"] == "post-delete"  # the release's own are gone by then
+
+
+VIRTUAL_NODES = [
+    {"eks.amazonaws.com/compute-type": "fargate"},
+    {"type": "virtual-kubelet"},
+    {"virtualization": "virtualnode2"},
+]
+
+
+@pytest.mark.parametrize("cloud", [(), ("--values", SIMULATED_CLOUD)], ids=["machines", "simulated"])
+def test_agents_keep_off_nodes_without_cgroups_to_measure(helm: Helm, cloud: tuple[str, ...]) -> None:
+    agent = pods(helm.objects(*cloud, "--set", "cleanup.state=remove"))["agent"]["spec"]
+    (term,) = _required_terms(agent)
+    own = [{"headroom.io/simulated-cloud": "any"}] if cloud else []
+    for labels in (*VIRTUAL_NODES, *own):
+        assert not _matches(term, labels)
+    for labels in ({}, {"eks.amazonaws.com/compute-type": "ec2"}, {"type": "database"}):
+        assert _matches(term, labels)
+    # What removes the agents' state goes where they were.
+    (removing,) = _required_terms(pods(helm.objects(*cloud, "--set", "cleanup.state=remove"))["cleanup-state"]["spec"])
+    assert removing == term
+    chosen = pods(helm.objects("--set-json", 'agent.affinity={"podAffinity":{}}'))["agent"]["spec"]["affinity"]
+    assert chosen == {"podAffinity": {}}
+
+
+def _required_terms(spec: Manifest) -> list[Manifest]:
+    required = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    return list(required["nodeSelectorTerms"])
+
+
+def _matches(term: Manifest, labels: dict[str, str]) -> bool:
+    """As the scheduler reads the two operators that the chart uses."""
+    for rule in term["matchExpressions"]:
+        assert rule["operator"] in ("DoesNotExist", "NotIn")
+        if rule["key"] in labels and (rule["operator"] == "DoesNotExist" or labels[rule["key"]] in rule["values"]):
+            return False
+    return True
+
+
 def test_the_rendered_settings_are_what_the_processes_read(helm: Helm, tmp_path: Path) -> None:
     objects = helm.objects("--values", EVERYTHING)
     agent = _loaded(AgentSettings, one(objects, "ConfigMap", "lender-agent"), tmp_path)
     manager = _loaded(DaemonSettings, one(objects, "ConfigMap", "lender-manager"), tmp_path).manager
-    assert (agent.cold_start_seconds, agent.sigma_cpu, agent.metric_retention_seconds) == (43200.0, 4.0, 7200)
+    assert (agent.reporting_interval_seconds, agent.target_violation_percent, agent.metric_retention_seconds) == (
+        90.0,
+        2.0,
+        7200,
+    )
     assert (manager.tiers, manager.write_rule) == ((Tier.MID,), "upstream")
     assert (manager.lease_duration_seconds, manager.renew_deadline_seconds) == (30, 20.0)
 
@@ -755,9 +905,11 @@ def test_every_flag_of_a_daemon_is_one_it_knows(helm: Helm, values: Path, tmp_pa
     objects = helm.objects("--values", values)
     for component, pod in pods(objects).items():
         container = pod["spec"]["containers"][0]
-        if component == "cleanup-state":
+        if component in ("cleanup-state", "scheduler"):
             continue
-        assert container["command"] == ["headroom", component]
+        assert container["command"] == (
+            ["headroom", "cleanup"] if component == "cleanup" else ["python", "-m", component]
+        )
         if component not in kinds:
             continue
         (volume,) = [volume for volume in pod["spec"]["volumes"] if volume["name"] == "config"]
@@ -817,7 +969,12 @@ def test_each_crd_is_the_one_that_the_product_is_tested_with(helm: Helm, source:
         helm.objects("--set", f"crds.keep={json.dumps(keep)}"), expected["kind"], expected["metadata"]["name"]
     )
     assert rendered["spec"] == expected["spec"]
-    assert rendered["metadata"].get("annotations") == ({"helm.sh/resource-policy": "keep"} if keep else None)
+    kept = {
+        "helm.sh/resource-policy": "keep",
+        "argocd.argoproj.io/sync-options": "Prune=false",
+        "kustomize.toolkit.fluxcd.io/prune": "disabled",
+    }
+    assert rendered["metadata"].get("annotations") == (kept if keep else None)
 
 
 def test_the_profiles_crd_is_an_option(helm: Helm) -> None:
@@ -871,13 +1028,19 @@ MEANINGLESS = {
     "manager.replicas=two": "/manager/replicas",
     "agent.settings.coldstart=1h": "/agent/settings/coldstart",
     "agent.settings.nodeName=n": "/agent/settings/nodeName",
-    "agent.settings.coldStart=soon": "/agent/settings/coldStart",
-    "agent.settings.sigmaCpu=-1": "/agent/settings/sigmaCpu",
+    "agent.settings.reportingInterval=soon": "/agent/settings/reportingInterval",
+    "agent.settings.targetViolationPercent=-1": "/agent/settings/targetViolationPercent",
     "agent.settings.metricRetention=59": "/agent/settings/metricRetention",
     "agent.state.volume=pvc": "/agent/state/volume",
     "agent.state.hostPath=relative": "/agent/state/hostPath",
     "agent.maxUnavailable=most": "/agent/maxUnavailable",
-    "agent.livenessProbe.httpGet.path=/": "/agent/livenessProbe/httpGet",
+    "agent.livenessProbe.periodSeconds=5": "/agent/livenessProbe",
+    "manager.startupProbe.failureThreshold=9": "/manager/startupProbe",
+    "nameOverride=x": "/nameOverride",
+    "agent.podLabels.a=b": "/agent/podLabels",
+    "cleanup.timeoutSeconds=9": "/cleanup/timeoutSeconds",
+    "networkPolicy.managementCluster.ports={8443}": "/networkPolicy/managementCluster",
+    "monitoring.monitors.scrapeTimeout=10s": "/monitoring/monitors/scrapeTimeout",
     "manager.settings.leaderElect=false": "/manager/settings/leaderElect",
     "manager.settings.dryRun=sometimes": "/manager/settings/dryRun",
     "manager.settings.webhookListen=:1": "/manager/settings/webhookListen",
@@ -889,7 +1052,7 @@ MEANINGLESS = {
     "manager.autoscaler.needs.verbs=list": "/manager/autoscaler/needs/verbs",
     "manager.autoscaler.mode=act": "/manager/autoscaler/mode",
     "manager.autoscaler.groups[0].name=a": "/manager/autoscaler/groups",
-    "networkPolicy.externalProvider.ports[0]=0": "/networkPolicy/externalProvider/ports/0",
+    "networkPolicy.cloud.ports[0]=0": "/networkPolicy/cloud/ports/0",
     "manager.webhook.certificates=files": "/manager/webhook/certificates",
     "manager.webhook.failurePolicy=ignore": "/manager/webhook/failurePolicy",
     "manager.webhook.timeoutSeconds=31": "/manager/webhook/timeoutSeconds",
@@ -903,7 +1066,7 @@ MEANINGLESS = {
     "colocationConfig.strategy.enabled=true": "/colocationConfig/strategy/enabled",
     "colocationConfig.strategy.midFormula=guess": "/colocationConfig/strategy/midFormula",
     "colocationConfig.strategy.nodeConfigs[0].enabled=true": "/colocationConfig/strategy/nodeConfigs/0/enabled",
-    "image.digest=latest": "/image/digest",
+    "agent.image.digest=latest": "/agent/image/digest",
     "labels.app\\.kubernetes\\.io/name=other": "/labels/app.kubernetes.io~1name",
     "networkPolicy.apiServer.ports[0]=0": "/networkPolicy/apiServer/ports/0",
 }
@@ -929,7 +1092,7 @@ def test_every_value_is_documented_and_in_the_schema() -> None:
     sections = re.findall(r"^ *# (?!--).*\n(?: *#.*\n)* *(\w+):", text, re.MULTILINE)
     assert values.keys() <= {*documented, *sections}
     for section in ("agent", "manager", "image", "colocationConfig", "crds", "rbac", "cleanup"):
-        assert values[section].keys() <= {*documented, *sections, "livenessProbe", "readinessProbe"}
+        assert values[section].keys() <= {*documented, *sections}
 
 
 def _loaded(kind: Any, config_map: Manifest, directory: Path, *arguments: str) -> Any:
@@ -979,6 +1142,52 @@ def test_readers_scrapers_and_schedulers_are_bound_to_their_roles(helm: Helm, de
     assert rule == {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
 
 
+def test_a_second_scheduler_asks_the_manager_by_a_certificate_that_the_manager_keeps(helm: Helm) -> None:
+    objects = helm.objects("--values", SCHEDULER)
+    deployment = one(objects, "Deployment", "headroom-scheduler")["spec"]
+    spec = deployment["template"]["spec"]
+    assert (deployment["replicas"], spec["priorityClassName"]) == (2, "system-cluster-critical")
+    assert one(objects, "PodDisruptionBudget", "headroom-scheduler")["spec"]["maxUnavailable"] == 1
+    configuration = yaml.safe_load(one(objects, "ConfigMap", "headroom-scheduler")["data"]["scheduler.yaml"])
+    (extender,) = configuration["extenders"]
+    (sample,) = yaml.safe_load((ROOT / "deploy" / "scheduler" / "kube-scheduler-config.yaml").read_text())["extenders"]
+    assert extender.pop("tlsConfig").keys() == sample.pop("tlsConfig").keys()
+    assert extender == sample, "as for a scheduler of one's own"
+    name = "headroom-scheduler"
+    lease = {"leaderElect": True, "resourceName": name, "resourceNamespace": names.INSTALL_NAMESPACE}
+    assert (configuration["leaderElection"], configuration["profiles"]) == (lease, [{"schedulerName": name}])
+    assert "data" not in one(objects, "Secret", name), "which an upgrade would replace"
+    arguments = pods(objects)["manager"]["spec"]["containers"][0]["args"]
+    assert {f"--scheduler-name={name}", "--scheduler-fallback=0s", f"--scheduler-account={name}"} <= set(arguments)
+    bound = one(objects, "ClusterRoleBinding", "headroom-scheduler")["subjects"]
+    assert {"kind": "ServiceAccount", "namespace": names.INSTALL_NAMESPACE, "name": name} in bound
+    without = helm.objects()
+    assert not [each for each in without if each["metadata"]["labels"]["app.kubernetes.io/component"] == "scheduler"]
+    assert not any("--scheduler" in each for each in pods(without)["manager"]["spec"]["containers"][0]["args"])
+
+
+def test_a_second_scheduler_has_the_version_of_the_cluster_unless_told_another(helm: Helm) -> None:
+    def image(*more: str) -> str:
+        objects = helm.objects("--set", "scheduler.enabled=true", *more)
+        return str(pods(objects)["scheduler"]["spec"]["containers"][0]["image"])
+
+    assert image("--kube-version", "v1.34.2-eks-1a2b3c4") == "registry.k8s.io/kube-scheduler:v1.34.2"
+    assert image("--set", "scheduler.image.tag=v1.33.1") == "registry.k8s.io/kube-scheduler:v1.33.1"
+    assert image("--set", f"scheduler.image.digest=sha256:{'0' * 64}").endswith(f"kube-scheduler@sha256:{'0' * 64}")
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("manager.enabled=false", "needs manager.enabled=true"),
+        ("access.tls=false", "needs access.tls=true"),
+        ("manager.webhook.certificates=cert-manager", "needs manager.webhook.certificates=self"),
+    ],
+)
+def test_a_second_scheduler_that_could_not_authenticate_is_refused(helm: Helm, value: str, why: str) -> None:
+    assert f"scheduler.enabled: {why}" in helm.refusal("--set", "scheduler.enabled=true", "--set", value)
+
+
 def test_where_the_image_is_has_to_be_said(helm: Helm) -> None:
     done = helm.run("template", RELEASE, CHART)
     assert done.returncode != 0
@@ -997,7 +1206,6 @@ def test_where_the_image_is_has_to_be_said(helm: Helm) -> None:
         ("manager.settings.retryPeriod=9s", "renewDeadline: 10 must be longer than 1.2 x retryPeriod, which is 9s"),
         ("agent.resources.requests.memory=1Gi", "agent.resources.requests.memory: 1Gi is above the limit"),
         ("manager.resources.limits.cpu=50m", "manager.resources.requests.cpu: 100m is above the limit, which is 50m"),
-        ("cleanup.resources.requests.memory=300M", "cleanup.resources.requests.memory: 300M is above the limit"),
         ("agent.cgroupMountPropagation=Bidirectional", "cgroupMountPropagation"),
         ("cleanup.pods=shoot", "cleanup/pods"),
         ("cleanup.state=burn", "cleanup/state"),

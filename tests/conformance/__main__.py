@@ -5,39 +5,73 @@ import functools
 import re
 import sys
 from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from shared.errors import InvalidInput
-from tests.conformance import matching, reading, rows
+from tests.conformance import differences, matching, reading, rows
 from tests.conformance.adapters import Adapter, all_adapters
 
 UNKNOWN_SHAPE = "(unknown shape)"
 
 
 def check(row: rows.Row, adapter: Adapter) -> list[str]:
-    """What is wrong with the adapter's answer; nothing when it passes. Raises Unanswered."""
+    """What is wrong with the adapter's answer; nothing when it passes. Raises Unanswered and KnownDifference."""
     given = reading.watched(row.input)
     try:
         got = adapter(given)
         found = list(matching.differences(row.expected, got, tolerance=row.tolerance))
-    except matching.Unanswered:
+    except (matching.Unanswered, matching.KnownDifference):
         raise
     except Exception as error:
         return [f"the adapter raised {type(error).__name__}: {error}"]
-    return found + [f"input{path}: nothing has read it" for path in reading.ignored(row.group, given)]
-
-
-def _judge(row: rows.Row, adapter: Adapter, passed: Counter[str], failed: Counter[str], skipped: Counter[str]) -> None:
-    try:
-        problems = check(row, adapter)
-    except matching.Unanswered:
-        skipped[row.group] += 1
-        return
+    problems = found + [f"input{path}: nothing has read it" for path in reading.ignored(row.group, given)]
+    reason = differences.KNOWN.get(row.id)
+    if reason is None:
+        return problems
     if problems:
-        failed[row.group] += 1
-        print(f"FAILED {row.file} {row.id}", *problems, sep="\n    ")
-    else:
-        passed[row.group] += 1
+        raise matching.KnownDifference(reason)
+    return [f"listed as a known difference ({reason}), and there is none"]
+
+
+@dataclass
+class Tally:
+    """How many rows of each group passed, failed and were skipped, and the known differences by their reason."""
+
+    passed: Counter[str] = field(default_factory=Counter)
+    failed: Counter[str] = field(default_factory=Counter)
+    skipped: Counter[str] = field(default_factory=Counter)
+    differing: Counter[str] = field(default_factory=Counter)
+    by_reason: dict[str, list[str]] = field(default_factory=dict)
+
+    def judge(self, row: rows.Row, adapter: Adapter) -> None:
+        try:
+            problems = check(row, adapter)
+        except matching.Unanswered:
+            self.skipped[row.group] += 1
+            return
+        except matching.KnownDifference as reason:
+            self.differing[row.group] += 1
+            self.by_reason.setdefault(str(reason), []).append(row.id)
+            return
+        if problems:
+            self.failed[row.group] += 1
+            print(f"FAILED {row.file} {row.id}", *problems, sep="\n    ")
+        else:
+            self.passed[row.group] += 1
+
+    def print(self) -> None:
+        counts = {name: getattr(self, attribute) for name, attribute in _COUNTED.items()}
+        for group in sorted({group for count in counts.values() for group in count}):
+            print(f"{group}: {', '.join(f'{count[group]} {name}' for name, count in counts.items())}")
+        for reason, ids in sorted(self.by_reason.items()):
+            print(f"known difference: {reason}: {', '.join(ids)}")
+
+    def print_total(self) -> None:
+        print(", ".join(f"{getattr(self, attribute).total()} {name}" for name, attribute in _COUNTED.items()))
+
+
+_COUNTED = {"passed": "passed", "failed": "failed", "skipped": "skipped", "known differences": "differing"}
 
 
 def test_name(scenario: str) -> str:
@@ -57,23 +91,23 @@ def scenario_tests(folder: Path = Path(__file__).parents[1]) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """Exit status 0 when every row passed, 1 when any failed or was skipped, 2 when the input is unusable."""
+    """Exit status 0 when every row passed or is a known difference, 1 when any failed or was skipped, 2 when the input
+    is unusable.
+    """
     parser = argparse.ArgumentParser(prog="make conformance", description=__doc__)
     parser.add_argument("cases", type=Path, help="a file in the cases format, or a folder of them")
     parser.add_argument("--groups", default="", help="only these groups, separated by commas")
     options = parser.parse_args(argv)
     wanted = {name for name in options.groups.split(",") if name}
     adapters = all_adapters()
-    passed: Counter[str] = Counter()
-    failed: Counter[str] = Counter()
-    skipped: Counter[str] = Counter()
+    tally = Tally()
     written = scenario_tests()
     told: dict[str, list[str]] = {"scenarios, each a test that carries the id": [], "scenarios without a test": []}
     with_test, without_test = told.values()
     try:
         for row in rows.read(options.cases):
             if isinstance(row, InvalidInput):
-                failed[UNKNOWN_SHAPE] += 1
+                tally.failed[UNKNOWN_SHAPE] += 1
                 print(f"FAILED {row}")
                 continue
             if wanted and row.group not in wanted:
@@ -81,19 +115,18 @@ def main(argv: list[str]) -> int:
             if row.scenario:
                 (with_test if test_name(row.id) in written else without_test).append(row.id)
             elif row.group not in adapters:
-                skipped[row.group] += 1
+                tally.skipped[row.group] += 1
             else:
-                _judge(row, adapters[row.group], passed, failed, skipped)
+                tally.judge(row, adapters[row.group])
     except InvalidInput as error:
         print(error, file=sys.stderr)
         return 2
-    for group in sorted(passed.keys() | failed.keys() | skipped.keys()):
-        print(f"{group}: {passed[group]} passed, {failed[group]} failed, {skipped[group]} skipped")
+    tally.print()
     for heading, ids in told.items():
         if ids:
             print(f"{heading}: {', '.join(ids)}")
-    print(f"{passed.total()} passed, {failed.total()} failed, {skipped.total()} skipped")
-    return 1 if failed or skipped else 0
+    tally.print_total()
+    return 1 if tally.failed or tally.skipped else 0
 
 
 if __name__ == "__main__":

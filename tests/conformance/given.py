@@ -42,7 +42,10 @@ def reported(given: Input | None) -> NodeReport | None:
     if given is None:
         return None
     age = given.get("updateAgeSeconds")
-    info = {key: {"resources": given[key]} for key in ("nodeUsage", "systemUsage") if given.get(key) is not None}
+    # Koordinator takes what is not reported of the system as zero; the product takes it as unknown.
+    info = {"systemUsage": {"resources": {"cpu": "0", "memory": "0", **(given.get("systemUsage") or {})}}}
+    if given.get("nodeUsage") is not None:
+        info["nodeUsage"] = {"resources": given["nodeUsage"]}
     status: dict[str, object] = {
         "updateTime": None if age is None else durations.timestamp(NOW - age),
         "nodeMetric": info or None,

@@ -20,6 +20,10 @@ class Unanswered(Exception):
     """The row belongs to another table whose group has the same name, and nothing here answers it."""
 
 
+class KnownDifference(Exception):
+    """The product differs from what the row records, on purpose; the reason is the message."""
+
+
 @dataclass(frozen=True)
 class Asked:
     """A function of one number, compared with what the row says of it.

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance import __main__ as runner
-from tests.conformance import matching, rows
+from tests.conformance import differences, matching, rows
 from tests.conformance.adapters import all_adapters
 
 # Rows that the product has no answer to, by design.
@@ -26,6 +26,8 @@ def test_the_product_gives_the_expected_answer(row: rows.Row) -> None:
         wrong = runner.check(row, ADAPTERS[row.group])
     except matching.Unanswered as why:
         wrong = [] if str(why) in UNANSWERED else [f"unanswered: {why}"]
+    except matching.KnownDifference:
+        wrong = []
     assert wrong == []
 
 
@@ -64,10 +66,14 @@ def test_an_answer_agrees_only_within_the_tolerances(expected: object, got: obje
 @pytest.mark.parametrize(
     ("cases", "last_line", "status"),
     [
-        ([{"id": "1", "group": "no-such-group", "input": {}, "expected": {}}], "0 passed, 0 failed, 1 skipped", 1),
+        (
+            [{"id": "1", "group": "no-such-group", "input": {}, "expected": {}}],
+            "0 passed, 0 failed, 1 skipped, 0 known differences",
+            1,
+        ),
         (
             [{"id": "1", "group": "no-such-group", "input": "words", "expected": {}, "scenario": True}],
-            "0 passed, 0 failed, 0 skipped",
+            "0 passed, 0 failed, 0 skipped, 0 known differences",
             0,
         ),
         (
@@ -79,7 +85,7 @@ def test_an_answer_agrees_only_within_the_tolerances(expected: object, got: obje
                     "expected": {"diff": True},
                 }
             ],
-            "0 passed, 1 failed, 0 skipped",
+            "0 passed, 1 failed, 0 skipped, 0 known differences",
             1,
         ),
         (
@@ -91,7 +97,7 @@ def test_an_answer_agrees_only_within_the_tolerances(expected: object, got: obje
                     "expected": {"diff": False},
                 }
             ],
-            "1 passed, 0 failed, 0 skipped",
+            "1 passed, 0 failed, 0 skipped, 0 known differences",
             0,
         ),
     ],
@@ -103,6 +109,22 @@ def test_the_runner_counts_and_exits(
     file.write_text(json.dumps({"cases": cases}))
     assert runner.main([str(file)]) == status
     assert capsys.readouterr().out.splitlines()[-1] == last_line
+
+
+def test_a_known_difference_is_counted_apart_with_its_reason_and_must_be_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    differs: dict[str, object] = {**GOOD, "id": "differs", "expected": {"diff": True}}
+    file = tmp_path / "cases.json"
+    file.write_text(json.dumps({"cases": [differs, GOOD]}))
+    monkeypatch.setattr(differences, "KNOWN", {"differs": "on purpose"})
+    assert runner.main([str(file)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "known difference: on purpose: differs" in lines
+    assert lines[-1] == "1 passed, 0 failed, 0 skipped, 1 known differences"
+    monkeypatch.setattr(differences, "KNOWN", {"good": "on purpose"})
+    assert runner.main([str(file)]) == 1
+    assert "listed as a known difference (on purpose), and there is none" in capsys.readouterr().out
 
 
 def test_an_unusable_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,14 +163,14 @@ def test_a_row_of_unknown_shape_is_a_failure_that_hides_no_other(
     assert runner.main([str(file)]) == 1
     lines = capsys.readouterr().out
     assert words in lines
-    assert lines.splitlines()[-1] == "1 passed, 1 failed, 0 skipped"
+    assert lines.splitlines()[-1] == "1 passed, 1 failed, 0 skipped, 0 known differences"
 
 
 def test_cases_that_are_no_list_are_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.json").write_text('{"cases": {"id": "1"}}')
     (tmp_path / "b.json").write_text(json.dumps({"cases": [GOOD]}))
     assert runner.main([str(tmp_path)]) == 1
-    assert capsys.readouterr().out.splitlines()[-1] == "1 passed, 1 failed, 0 skipped"
+    assert capsys.readouterr().out.splitlines()[-1] == "1 passed, 1 failed, 0 skipped, 0 known differences"
 
 
 @pytest.mark.parametrize(

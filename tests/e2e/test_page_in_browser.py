@@ -86,16 +86,33 @@ def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 
 @pytest.fixture
 def page(url: str, tab: Page) -> Iterator[Page]:
-    """Anew in a window of 1280 by 900, once it shows the nodes, the workloads, the course and the cost."""
+    """Anew in a window of 1280 by 900, in the room of the nodes."""
     tab.open("about:blank")
     tab.problems.clear()
     tab.resize(1280, 900)
     tab.prefer("light")
-    tab.open(url)
-    for shown in ("#nodes .node-row", "#workloads .node-row", "#course .plot path.line", "#spending .plot path.line"):
-        until(tab, f"document.querySelector('{shown}')")
+    tab.open(f"{url}/#/nodes")
+    until(tab, "document.querySelector('#nodes .node-row')")
     yield tab
     assert tab.problems == [], "of the console"
+
+
+ROOMS = {
+    "": "#course .plot path.line",
+    "nodes": "#nodes .node-row",
+    "workloads": "#workloads .node-row",
+    "autoscaler": "#history li",
+    "cost": "#spending .plot path.line",
+}
+
+
+def show(page: Page, room: str) -> None:
+    page.evaluate(f"(() => {{ location.hash = '#/{room}'; }})()")
+    until(page, f"ROOMS.{room or 'overview'}.at && document.querySelector('{ROOMS[room]}')?.checkVisibility()")
+    said = (
+        "newest report" if room in ("", "nodes") else "as of"
+    )  # the last of what a room draws, which may move the rest
+    until(page, f"document.getElementById('freshness').textContent.includes('{said}')")
 
 
 def until(page: Page, expression: str) -> Any:
@@ -131,13 +148,19 @@ def is_open(page: Page, node: str) -> bool:
 def open_by_click(page: Page, node: str) -> None:
     page.click(*middle_of(page, f"{row_of(node)}.lastElementChild"))
     eventually(lambda: is_open(page, node))
-    until(page, "document.querySelector('#nodes .detail .bar')")
+    until(page, "document.querySelector('#nodes .detail .plot path.line')")
     until(page, "document.querySelector('#nodes .detail .terms')")
+
+
+def unfold(page: Page) -> None:
+    """What stands below the terms of the node that is open."""
+    page.evaluate("(() => { document.querySelector('#nodes .detail td > details').open = true; })()")
+    until(page, "document.querySelector('#nodes .detail .bar')?.checkVisibility()")
 
 
 def test_a_row_opens_wherever_it_is_clicked_and_closes_again(page: Page) -> None:
     open_by_click(page, NODE)
-    assert page.evaluate("location.hash") == f"#{NODE}"
+    assert page.evaluate("location.hash") == f"#/nodes/{NODE}"
     page.click(*middle_of(page, f"{row_of(NODE)}.lastElementChild"))
     eventually(lambda: not is_open(page, NODE))
     assert page.evaluate("document.querySelector('#nodes .detail')") is None
@@ -159,7 +182,7 @@ def test_all_can_be_done_by_keyboard_and_the_focus_is_seen(page: Page) -> None:
         pytest.fail("no Tab leads to the node")
     page.press("Enter")
     eventually(lambda: is_open(page, NODE))
-    until(page, "document.querySelector('#nodes .detail .bar')")
+    unfold(page)
 
     plot = "document.querySelector('#nodes .detail .plot')"
     histogram = "document.querySelector('#nodes .detail .plot:has(.bar)')"
@@ -177,15 +200,16 @@ def test_all_can_be_done_by_keyboard_and_the_focus_is_seen(page: Page) -> None:
 
 def test_a_phone_shows_mid_of_each_node_without_scrolling_sideways(page: Page) -> None:
     page.resize(400, 800)
-    page.evaluate("document.getElementById('nodes-title').scrollIntoView({ behavior: 'instant' })")
     sideways = "document.documentElement.scrollWidth - innerWidth"
     assert page.evaluate("innerWidth") == 400
     assert page.evaluate(sideways) <= 0
-    for selector in ("#nodes", "#workloads"):
+    for room in ("workloads", "nodes"):
+        show(page, room)
+        selector = f"#{room}"
         inner = page.evaluate(
             f"(box => box.scrollWidth - box.clientWidth)(document.querySelector('{selector}').parentElement)"
         )
-        assert inner <= 0, selector
+        assert inner <= 0, room
     cells = page.evaluate(
         """[...document.querySelectorAll("#nodes .node-row")]
         .map(row => [...row.querySelectorAll("td.offered:not(.desk)")].map(cell => {
@@ -201,7 +225,33 @@ def test_a_phone_shows_mid_of_each_node_without_scrolling_sideways(page: Page) -
     assert page.evaluate(sideways) <= 0
 
 
+def test_on_a_phone_the_source_of_each_term_has_the_width_of_the_page(page: Page) -> None:
+    page.resize(390, 844)
+    open_by_click(page, NODE)
+    until(page, "document.querySelectorAll('#nodes .detail .terms').length >= 4")
+    widths = """[...document.querySelectorAll("#nodes .detail .terms tr")].map(line =>
+      [line.querySelector(".source").getBoundingClientRect().width, line.getBoundingClientRect().width])"""
+    found = page.evaluate(widths)
+    assert len(found) > 20
+    assert all(source >= 250 and source >= 0.9 * line for source, line in found), found
+
+
+def test_windows_of_promises_are_as_long_as_the_agents_own(page: Page) -> None:
+    """A day of its prediction takes 48 seconds, so that 28 of them take 22.4 minutes."""
+    open_by_click(page, NODE)
+    unfold(page)
+    shown = "document.querySelector('#nodes .detail').innerText"
+    eventually(lambda: "Outcomes in at most 22.4 min" in page.evaluate(shown), LEARNING_SECONDS)
+    said = page.evaluate(shown)
+    assert "next 48 s" in said
+    assert "28 days" not in said
+    assert "in at most the last 48 s" in said
+    assert " samples since " in said
+    assert "No promise was broken" not in said
+
+
 def open_workload(page: Page) -> None:
+    show(page, "workloads")
     page.evaluate("document.querySelector('#workloads .node-row .name').click()")
     until(page, "document.querySelector('#workloads .detail .bar')")
     until(page, "document.querySelector('#workloads .pods .name')")
@@ -225,14 +275,12 @@ def test_a_workload_shows_its_usage_over_time_and_how_often_how_much(page: Page)
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
 
 
-def test_what_was_done_is_in_a_table_behind_its_timeline(page: Page) -> None:
+def test_each_mark_of_the_timeline_is_told_below_it(page: Page) -> None:
+    show(page, "autoscaler")
     until(page, "document.querySelector('#timeline .mark')")
-    page.evaluate("document.querySelector('#timeline + details').open = true")
-    lines = "[...document.querySelectorAll('#timeline + details tbody tr')].map(row => row.cells[1].textContent)"
-    eventually(lambda: page.evaluate(lines))
-    marks = "document.querySelectorAll('#timeline .mark').length"
-    assert page.evaluate(f"{lines}.length === {marks}")
-    assert "Grew" in page.evaluate(lines)
+    lines = "[...document.querySelectorAll('#history li')].map(each => each.children[1].textContent)"
+    assert page.evaluate(f"{lines}.length === Math.min(50, document.querySelectorAll('#timeline .mark').length)")
+    assert "Scaled up" in page.evaluate(lines)
 
 
 def drawn(page: Page, part: str, script: str, of: object) -> str:
@@ -252,6 +300,7 @@ def test_spare_room_and_requests_are_shown_with_their_terms_where_there_are_any(
     option = {"group": "big", "chosen": True, "nodes": 2, "pods": 3, "rank": rank}
     cap = {"group": "big", "allowed": 2, "wanted": 3, "limit": "max node group size reached"}
     decision = {"comparison": None, "options": [option], "caps": [cap]}
+    show(page, "autoscaler")
     none: dict[str, list[object]] = {"buffers": [], "buffer_decisions": [], "requests": [], "request_decisions": []}
     row = {
         **{"buffer": "shop/web", "requests": {"cpu": 3000}, "chunks": 6, "wanted": 8, "limited_by": ["cap"]},
@@ -276,6 +325,7 @@ def test_interruptions_and_replacements_are_shown_where_there_are_any(page: Page
         **{"reason": "", "detail": "the cloud takes it", "replacement": "", "replacement_reason": ""},
         "replacement_saves_per_month": None,
     }
+    show(page, "autoscaler")
     saves: dict[str, object] = {**row, "interruption": "", "replacement": "n1 is replaced: by 1 of cheap"}
     saves |= {"replacement_reason": "Underutilized", "replacement_saves_per_month": 94.9}
     held = {**saves, "node": "n9", "replacement": "n9 is not replaced", "replacement_saves_per_month": 99.0}
@@ -295,37 +345,54 @@ def test_interruptions_and_replacements_are_shown_where_there_are_any(page: Page
 def test_texts_and_plots_stand_out_in_both_schemes(page: Page, scheme: str) -> None:
     page.prefer(scheme)
     open_by_click(page, NODE)
-    open_workload(page)
+    unfold(page)
     found = page.evaluate(CONTRASTS)
+    for room in ("", "cost", "autoscaler"):
+        show(page, room)
+        found += page.evaluate(CONTRASTS)
+    open_workload(page)
+    found += page.evaluate(CONTRASTS)
     assert {"bar", "line used", "line predicted_peak", "line percentile"} <= {each["what"] for each in found}
     faint = [each for each in found if each["contrast"] < (TEXT_CONTRAST if each["kind"] == "text" else SHAPE_CONTRAST)]
     assert faint == []
 
 
-def test_every_plot_has_a_name_and_a_table_behind_it(page: Page) -> None:
-    open_by_click(page, NODE)
-    open_workload(page)
-    images = "[...document.querySelectorAll('svg[role=img]:not(.none)')]"
-    assert page.evaluate(f"{images}.length") > NODES
+def named_plots(page: Page) -> list[str]:
+    """The titles of the plots that are shown. Each has a name for readers of screens, and a table behind it."""
+    images = "[...document.querySelectorAll('svg[role=img]:not(.none)')].filter(each => each.checkVisibility())"
+    assert page.evaluate(f"{images}.length") > 0
     assert page.evaluate(f"{images}.filter(svg => !svg.getAttribute('aria-label')).map(svg => svg.outerHTML)") == []
-    plots = page.evaluate(
-        """[...document.querySelectorAll(".plot")].map(plot => {
+    plots = "[...document.querySelectorAll('.plot')].filter(each => each.checkVisibility())"
+    titles: list[str] = page.evaluate(
+        f"""{plots}.map(plot => {{
           plot.querySelector("details").open = true;
           return plot.querySelector("figcaption").textContent;
-        })"""
+        }})"""
     )
+    sizes = f"""{plots}.map(plot => [plot.querySelectorAll("thead th").length,
+    plot.querySelectorAll("tbody tr").length])"""
+    eventually(lambda: all(heads >= 2 and lines >= 1 for heads, lines in page.evaluate(sizes)))
+    return titles
+
+
+def test_every_plot_has_a_name_and_a_table_behind_it(page: Page) -> None:
+    open_by_click(page, NODE)
+    unfold(page)
+    plots = named_plots(page)
+    for room in ("", "cost"):
+        show(page, room)
+        plots += named_plots(page)
+    open_workload(page)
+    plots += named_plots(page)
     assert len(set(plots)) == len(plots) >= 9, plots
     assert all(name.strip().split(", ")[-1].startswith(("cores", "GiB", "$")) for name in plots), plots
-    tables = """[...document.querySelectorAll(".plot")].map(plot => [plot.querySelectorAll("thead th").length,
-    plot.querySelectorAll("tbody tr").length])"""
-    eventually(lambda: all(heads >= 2 and lines >= 1 for heads, lines in page.evaluate(tables)))
 
 
 def test_a_page_that_was_just_opened_shows_what_the_manager_remembers_of_each_node(page: Page, url: str) -> None:
     remembered = "fetch('api/v1/history').then(answer => answer.json()).then(past => past.times.length)"
     eventually(lambda: page.evaluate(remembered) > 3, MEMORY_SECONDS, interval_seconds=2.0)
     page.open("about:blank")
-    page.open(url)
+    page.open(f"{url}/#/nodes")
     points = """[...document.querySelectorAll("#nodes .spark")].map(svg =>
       svg.querySelector(".line.used").getAttribute("d").split("L").length)"""
     eventually(lambda: (found := page.evaluate(points)) and min(found) > 3)

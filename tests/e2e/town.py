@@ -12,7 +12,7 @@ from deploy.local.scheduler.scheduler import Scheduler
 from deploy.local.simulated.kubelet import SimulatedKubelet
 from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX
 from manager.autoscaler.cloudprovider.simulated import fake_nodes
-from manager.autoscaler.cloudprovider.simulated.ledger import BooksLedger
+from manager.autoscaler.cloudprovider.simulated.state_store import SimulatedStateStore
 from manager.daemon_settings import DaemonSettings
 from manager.main import Manager
 from shared import names, settings
@@ -48,7 +48,7 @@ class Town:
         self.namespace = server.add_namespace()
         self._server = server
         self._file = directory / "cloud.yaml"
-        self._ledger = BooksLedger(self.client, names.INSTALL_NAMESPACE)
+        self._store = SimulatedStateStore(self.client, names.INSTALL_NAMESPACE)
         self._manager: Manager | None = None
         self._manager_client: Client | None = None
         self._loops = Loops(CollectorRegistry())
@@ -125,7 +125,7 @@ class Town:
 
     def created_groups(self) -> Collection[str]:
         """Those that auto-provisioning has made and not yet deleted."""
-        return [name for name in self._ledger.read().groups if name.startswith(DEFAULT_PREFIX)]
+        return [name for name in self._store.read().groups if name.startswith(DEFAULT_PREFIX)]
 
     def said(self, pod: str, reason: str) -> list[str]:
         """Messages of Events about the pod."""

@@ -62,10 +62,21 @@ class Dockerfile:
     arguments: dict[str, str]
     stages: list[Stage]
 
+    def stage(self, name: str) -> Stage:
+        """The stage that `FROM ... AS name` begins."""
+        return next(stage for stage in self.stages if stage.name == name)
+
     def lineage(self, stage: Stage) -> list[Stage]:
         """The stage, after those that it is built upon."""
         base = next((other for other in self.stages if other.name == stage.base), None)
         return [*self.lineage(base), stage] if base else [stage]
+
+    def needed(self, stage: Stage) -> list[Stage]:
+        """The stage, after those that it is built upon and those that they copy from, in the order of the file."""
+        upon = self.lineage(stage)
+        copied = [self.stage(name) for each in upon for copy in each.all("COPY") if (name := copy.flag("from"))]
+        wanted = {each.name for part in (stage, *copied) for each in self.lineage(part)}
+        return [each for each in self.stages if each.name in wanted]
 
 
 def parse(text: str) -> Dockerfile:
@@ -113,7 +124,7 @@ def _matches(pattern: str, path: str) -> bool:
 
 
 class PlainFolder:
-    """The steps of a Dockerfile, all stages in one `root`, which stands for "/" wherever a step names a path.
+    """The steps of a Dockerfile, the stages of a target in one `root`, which stands for "/" where a step names a path.
 
     In place of the base image comes a copy of the interpreter that runs this, without bytecode, as in the base image.
     """
@@ -124,15 +135,16 @@ class PlainFolder:
         self._source = source
         self._dockerfile = dockerfile
         self._context = root / "context"
-        self._copy_interpreter()
+        copy_interpreter(root)
         for file in context(source):
             (self._context / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source / file, self._context / file)
 
-    def build(self) -> None:
-        """Carries out every stage. Raises CalledProcessError with the output where a step fails."""
-        for stage in self._dockerfile.stages:
-            folder = self.root
+    def build(self, target: Stage) -> None:
+        """Carries out every stage that `target` needs. Raises AssertionError with the output where a step fails."""
+        folders: dict[str, Path] = {}
+        for stage in self._dockerfile.needed(target):
+            folder = folders.get(stage.base, self.root)
             for instruction in stage.instructions:
                 if instruction.keyword == "WORKDIR":
                     folder = Path(self._moved(instruction.value))
@@ -141,6 +153,7 @@ class PlainFolder:
                     self._copy(instruction.words, folder)
                 elif instruction.keyword == "RUN":
                     self._run(stage, instruction, folder)
+            folders[stage.name] = folder
 
     def environment(self, stage: Stage) -> dict[str, str]:
         """What ENV makes of the base image's PATH, in this stage and those that it is built upon."""
@@ -181,18 +194,20 @@ class PlainFolder:
             else:
                 shutil.copy(source, folder / target)
 
-    def _copy_interpreter(self) -> None:
-        name = f"python{sys.version_info.major}.{sys.version_info.minor}"
-        source, target = Path(sys.base_prefix), self.root / "usr" / "local"
-        (target / "bin").mkdir(parents=True)
-        shutil.copy(source / "bin" / name, target / "bin" / name)
-        (target / "bin" / "python3").symlink_to(name)
-        left_out = shutil.ignore_patterns(
-            "__pycache__", "test", "tests", "idle_test", "site-packages", "dist-packages", "*.a"
-        )
-        shutil.copytree(source / "lib" / name, target / "lib" / name, ignore=left_out)
-        for library in (source / "lib").glob("libpython3*.so*"):
-            shutil.copy(library, target / "lib" / library.name)
+
+def copy_interpreter(root: Path) -> None:
+    """Copies the interpreter that runs this below `root`, without bytecode, as a base image has it."""
+    name = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    source, target = Path(sys.base_prefix), root / "usr" / "local"
+    (target / "bin").mkdir(parents=True)
+    shutil.copy(source / "bin" / name, target / "bin" / name)
+    (target / "bin" / "python3").symlink_to(name)
+    left_out = shutil.ignore_patterns(
+        "__pycache__", "test", "tests", "idle_test", "site-packages", "dist-packages", "*.a"
+    )
+    shutil.copytree(source / "lib" / name, target / "lib" / name, ignore=left_out)
+    for library in (source / "lib").glob("libpython3*.so*"):
+        shutil.copy(library, target / "lib" / library.name)
 
 
 def exec_form(instruction: Instruction) -> list[str]:

@@ -1,5 +1,6 @@
 """Manager, agent and embedded API server as processes answer for their health whatever clients do, and stay small."""
 
+import contextlib
 import json
 import socket
 import subprocess
@@ -24,8 +25,11 @@ pytestmark = [
 
 MIB = 1 << 20
 START_SECONDS = 120.0
+SETTLING_SECONDS = 60.0
 BODY_BYTES = 60 * MIB
 GROWTH_BYTES = 3 * Limits().held_bytes  # what may be held, once more while it is passed on, and once for the rest
+SETTLED_BYTES = 24 * MIB  # of caches and learned sizes that stay after a flood
+TLS_BYTES = Limits().connections * 128 * 1024 + SETTLED_BYTES
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class Target:
 
     @property
     def address(self) -> flood.Address:
-        host, port = self.url.removeprefix("http://").rsplit(":", 1)
+        host, port = self.url.partition("://")[2].rsplit(":", 1)
         return host, int(port)
 
     def resident_bytes(self) -> int:
@@ -70,6 +74,10 @@ class Watch:
     def growth_bytes(self) -> int:
         return self._most - self._before
 
+    def left_bytes(self) -> int:
+        """What the process holds now beyond what it held before."""
+        return self._target.resident_bytes() - self._before
+
     def _look(self) -> None:
         while not self._ended.wait(0.02):
             self._most = max(self._most, self._target.resident_bytes())
@@ -84,18 +92,28 @@ class Watch:
 def target(
     request: pytest.FixtureRequest, process: ApiServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Target]:
-    program, directory = request.param, tmp_path_factory.mktemp(request.param)
+    with started(request.param, process, tmp_path_factory.mktemp(request.param)) as target:
+        yield target
+
+
+@pytest.fixture(scope="module", params=["manager", "agent"])
+def encrypted(
+    request: pytest.FixtureRequest, process: ApiServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Target]:
+    tls = {"manager": "true", "agent": "self"}[request.param]
+    with started(request.param, process, tmp_path_factory.mktemp(request.param), "--tls", tls) as target:
+        yield target
+
+
+@contextlib.contextmanager
+def started(program: str, process: ApiServer, directory: Path, *more: str) -> Iterator[Target]:
     log = directory / "log"
     kubeconfig = write_kubeconfig(directory / "kubeconfig", process.manager_connection())
-    product = ["--kubeconfig", str(kubeconfig), "--listen", "127.0.0.1:0", "--log-format", "json"]
+    product = ["--kubeconfig", str(kubeconfig), "--listen", "127.0.0.1:0", "--log-format", "json", *more]
     (directory / "token").write_text("secret")
     server = [
-        "--listen",
-        "127.0.0.1:0",
-        "--token-file",
-        str(directory / "token"),
-        "--data-dir",
-        str(directory / "data"),
+        *("--listen", "127.0.0.1:0", "--token-file", str(directory / "token")),
+        *("--data-dir", str(directory / "data")),
     ]
     command = {
         "manager": ["manager", *product, "--namespace", names.INSTALL_NAMESPACE, "--dry-run", "true"],
@@ -116,7 +134,7 @@ def target(
             if line["msg"] == "manager started":
                 return str(line["url"])
             if line["msg"] == "listening":
-                return "http://{host}:{port}".format(**line)
+                return "{scheme}://{host}:{port}".format(scheme="https" if more else "http", **line)
         return ""
 
     try:
@@ -142,6 +160,17 @@ def test_bodies_that_are_never_finished_stay_bounded_in_memory(target: Target) -
         pass
     assert watch.failures == []
     assert watch.growth_bytes < GROWTH_BYTES
+    eventually(lambda: watch.left_bytes() < SETTLED_BYTES, SETTLING_SECONDS)
+
+
+@pytest.mark.parametrize("progress", ["silent", "hello", "idle"])
+def test_encrypted_connections_that_say_nothing_cost_little_and_leave_nothing(encrypted: Target, progress: str) -> None:
+    watch = Watch(encrypted)
+    with flood.encrypted(encrypted.address, 510, progress), watch:
+        pass
+    assert watch.failures == []
+    assert watch.growth_bytes < TLS_BYTES
+    eventually(lambda: watch.left_bytes() < SETTLED_BYTES, SETTLING_SECONDS)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""`python -m tests.node up` runs a node until Ctrl-C; `build` makes what it needs; `check` says what is wanting."""
+"""`python -m tests.node up` runs a node until Ctrl-C; `build` makes what it needs; `check` says what is wanting.
+
+A second word is the kind of node: `v1`, `uml` or `uml-systemd`.
+"""
 
 import os
 import sys
@@ -9,14 +12,15 @@ from shared import termination
 from shared.errors import HeadroomError
 from tests.apiserver.binaries import Unavailable
 from tests.node.cluster import NodeCluster, Parts, check_machine, not_run
+from tests.node.layout import DEFAULT, Kind
 from tests.node.release import Release, demo_values
 
 PORT = 6443
 UNAVAILABLE = 3  # the exit status where the machine cannot have a node, through no fault of the code
 
 
-def _up() -> int:
-    parts = Parts(os.environ)
+def _up(kind: Kind) -> int:
+    parts = Parts(os.environ, kind)
     stop = termination.event()
     with tempfile.TemporaryDirectory(prefix="headroom-logs-") as logs:
         _say("starting etcd, kube-apiserver, controllers, scheduler, containerd and kubelet")
@@ -37,23 +41,25 @@ def _up() -> int:
 
 def main(arguments: list[str]) -> int:
     try:
-        if arguments == ["check"]:
-            check_machine()
-            return 0
-        if arguments == ["build"]:
-            Parts(os.environ)
-            for line in not_run():
-                _say(line)
-            return 0
-        if arguments == ["up"]:
-            return _up()
+        match arguments:
+            case [("check" | "build" | "up") as goal, *kinds] if len(kinds) < 2 and set(kinds) <= set(Kind):
+                kind = Kind(kinds[0]) if kinds else DEFAULT
+                if goal == "up":
+                    return _up(kind)
+                if goal == "check":
+                    check_machine(kind)
+                else:
+                    Parts(os.environ, kind)
+                    for line in not_run(kind):
+                        _say(line)
+                return 0
     except Unavailable as error:
         _say(f"NOT RUN: a node cannot be made here: {error}")
         return UNAVAILABLE
     except HeadroomError as error:
         _say(str(error))
         return 1
-    _say("usage: python -m tests.node up | build | check")
+    _say(f"usage: python -m tests.node up | build | check [{' | '.join(Kind)}]")
     return 2
 
 

@@ -14,15 +14,22 @@ _SHARES = 8 * 1024  # of CPU time: a whole cluster counts as eight of the machin
 _EMPTY_SECONDS = 10.0
 
 
-def hierarchies() -> list[Path]:
-    """Where the machine's hierarchies of v1 are mounted. Raises Unavailable."""
-    lines = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-    found = [Path(words[4]) for words in lines if words[words.index("-") + 1] == "cgroup"]
+def check() -> None:
+    """Raises Unavailable where this machine cannot have them."""
+    found = hierarchies()
     if not {"cpu", "memory"} <= {part for path in found for part in path.name.split(",")}:
         raise Unavailable(
-            "this tier runs on cgroup v1, and the controllers cpu and memory are not mounted as such here"
+            "such a node runs on cgroup v1, and the controllers cpu and memory are not mounted as such here"
         )
-    return found
+    for hierarchy in found:
+        if not os.access(hierarchy, os.W_OK):
+            raise Unavailable(f"no cgroups can be made in {hierarchy}")
+
+
+def hierarchies() -> list[Path]:
+    """Where the machine's hierarchies of v1 are mounted."""
+    lines = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    return [Path(words[4]) for words in lines if words[words.index("-") + 1] == "cgroup"]
 
 
 def create(name: str) -> None:

@@ -1,10 +1,12 @@
-"""A cluster with a real node, or two, from outside their namespaces."""
+"""A cluster with a real node, or two, from outside."""
 
 import contextlib
+import json
 import os
 import secrets
 import shutil
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -23,24 +25,27 @@ from shared.kube.resources import NODES
 from shared.kube.retry import Jitter, Retry
 from tests.apiserver import binaries
 from tests.apiserver.binaries import Unavailable
-from tests.node import cgroups, seed, tools
+from tests.node import cgroups, kernel, programs, seed, tools
 from tests.node.images import ROOT, Builder
 from tests.node.keeper import UNSHARE
-from tests.node.layout import NODE, SECOND, Layout
+from tests.node.layout import NODE, SECOND, Kind, Layout
 from tests.node.layout import NODES as NODE_NAMES
 from tests.node.machine import CABLE
+from tests.node.pod_cgroups import Cgroup
 from tests.node.programs import may_lower_oom_scores
 from tests.support import eventually
 
 START_SECONDS = 180.0
 VERSION = "0.1.0"
 
-# What a node is made of, by what shows in namespaces of its own that it is to be had.
+CABLE_NEEDED = "a pair of network devices (veth)"
+
+# What a node in namespaces is made of, by what shows in namespaces of its own that it is to be had.
 _ATTEMPTS = {
     "namespaces": "true",
     "an overlay of file systems": "mount -t tmpfs tmpfs /mnt && mkdir /mnt/upper /mnt/work &&"
     " mount -t overlay overlay /usr -o lowerdir=/usr,upperdir=/mnt/upper,workdir=/mnt/work",
-    "a pair of network devices (veth)": "ip link add one type veth peer name two",
+    CABLE_NEEDED: "ip link add one type veth peer name two",
     "a bridge between network devices": "ip link add bridge type bridge",
 }
 
@@ -67,6 +72,9 @@ class NodeCluster:
             tools=parts.tools,
             assets=parts.assets,
             seed=parts.seed,
+            kind=parts.kind,
+            kernel=parts.kernel,
+            image=parts.image,
             token=secrets.token_hex(16),
             port=ports.free(port),
         )
@@ -84,16 +92,21 @@ class NodeCluster:
         logs = self.layout.logs / SECOND
         logs.mkdir()
         layout = replace(self.layout, node=SECOND, logs=logs)
-        first, pods = self._first[NODE], layout.pods
         self._tell(layout.to_json())
         self._told()
         self._first[SECOND] = eventually(lambda: self._first_process(SECOND))
+        if layout.kernel is None:
+            self._plug_in(layout)
+        eventually(lambda: self._is_ready(SECOND), START_SECONDS)
+
+    def _plug_in(self, layout: Layout) -> None:
+        """Connects the second node's namespaces with the first one's."""
+        first = self._first[NODE]
         # Its network namespace has to be its own before a device can go there.
         eventually(lambda: _network_of(self._first[SECOND]) not in (_network_of(os.getpid()), _network_of(first)))
         into = ["nsenter", f"--target={first}", "--net", "ip"]
-        for line in (f"link set {CABLE} netns {self._first[SECOND]}", f"route add {pods} via {layout.node_ip}"):
+        for line in (f"link set {CABLE} netns {self._first[SECOND]}", f"route add {layout.pods} via {layout.node_ip}"):
             self._run([*into, *line.split()], None)
-        eventually(lambda: self._is_ready(SECOND), START_SECONDS)
 
     def _start(self, layout: Layout) -> None:
         self._tell(layout.to_json())
@@ -153,40 +166,59 @@ class NodeCluster:
             finally:
                 process.kill()
 
-    def inside(self, *command: str, node: str = NODE) -> str:
-        """What the command prints that runs in the node's namespaces; it has to succeed."""
-        target = f"--target={self._first[node]}"
-        return self._run(["nsenter", target, "--mount", "--net", "--pid", "--uts", *command], None)
+    def inside(self, *command: str | Path, node: str = NODE) -> str:
+        """What the command prints that runs on the node; it has to succeed."""
+        words = [str(word) for word in command]
+        if self.layout.kernel is None:
+            target = f"--target={self._first[node]}"
+            return self._run(["nsenter", target, "--mount", "--net", "--pid", "--uts", *words], None)
+        with socket.socket(socket.AF_UNIX) as way:
+            way.connect(str(replace(self.layout, node=node).commands))
+            way.sendall(f"{json.dumps(words)}\n".encode())
+            with way.makefile("rb") as answer:
+                status, output, errors = json.load(answer)
+        if status:
+            raise Failed(f"{' '.join(words)}: {errors.strip()[-2000:]}\n{output[-2000:]}")
+        return str(output)
+
+    def at_api_server(self, *command: str | Path) -> str:
+        """What the command prints that runs on the API server's network; it has to succeed."""
+        if self.layout.kernel is None:
+            return self.inside(*command)
+        return self._run(["nsenter", f"--target={self._first[NODE]}", "--net", *map(str, command)], None)
+
+    def in_network(self, node: str) -> list[str]:
+        """The words that run a command of this machine in the network of a node that shares its kernel."""
+        return ["nsenter", f"--target={self._first[node]}", "--net"]
 
     def process(self, name: str) -> int:
-        """The number of a program of the first node, as the machine counts."""
-        wanted = (self.layout.process_ids / name).read_text()
-        for folder in Path(f"/proc/{self._first[NODE]}/task").iterdir():
-            for pid in (folder / "children").read_text().split():
-                status = Path(f"/proc/{pid}/status").read_text()
-                if any(line.split()[-1] == wanted for line in status.splitlines() if line.startswith("NSpid")):
-                    return int(pid)
-        raise Failed(f"{name} does not run")
+        """The number of a program of the first node or of the control plane, as the kernel that it runs on counts."""
+        return int((self.layout.process_ids / name).read_text())
 
-    def cgroup(self, controller: str, *path: str) -> Path:
-        """A cgroup of the first node where the machine has it."""
-        return cgroups.ROOT.joinpath(controller, self.name, *path)
+    def cgroup(self, *path: str) -> Cgroup:
+        """A cgroup of the first node, by its path below the kubelet's tree with the driver cgroupfs."""
+        systemd = self.layout.kind is Kind.SYSTEMD
+        return Cgroup(self.inside, path, v2=self.layout.kernel is not None, systemd=systemd)
 
-    def pod_cgroup(self, controller: str, pod: Mapping[str, Any]) -> Path:
-        """Where the machine has the pod's own."""
+    def pod_cgroup(self, pod: Mapping[str, Any]) -> Cgroup:
+        """The pod's own."""
         qos = {"Guaranteed": (), "Burstable": ("burstable",), "BestEffort": ("besteffort",)}[pod["status"]["qosClass"]]
-        return self.cgroup(controller, "kubepods", *qos, f"pod{pod['metadata']['uid']}")
+        return self.cgroup(*qos, f"pod{pod['metadata']['uid']}")
 
-    def signal(self, name: str, how: signal.Signals) -> None:
-        """Sends a program a signal."""
-        os.kill(self.process(name), how)
+    def signal(self, process: int | str, how: signal.Signals) -> None:
+        """Sends a program, or a process by its number on the first node, a signal."""
+        pid = self.process(process) if isinstance(process, str) else process
+        if self.layout.kernel is not None and process in {each.name for each in programs.control_plane(self.layout)}:
+            os.kill(pid, how)
+        else:
+            self.inside("kill", f"-{how.value}", str(pid))
 
     def kill(self, name: str) -> None:
         """kill -9, and back again: returns once another process runs, unless it is held."""
-        killed = (self.layout.process_ids / name).read_text()
-        self.signal(name, signal.SIGKILL)
+        killed = self.process(name)
+        self.signal(killed, signal.SIGKILL)
         if not (self.layout.held / name).exists():
-            eventually(lambda: (self.layout.process_ids / name).read_text() != killed)
+            eventually(lambda: self.process(name) != killed)
 
     def hold(self, name: str) -> None:
         """From now on a program that ends is not started again."""
@@ -231,10 +263,13 @@ class NodeCluster:
         return False
 
     def _first_process(self, node: str) -> int:
-        """The child of a node's `unshare`, which are the keeper's children; 0 while there is none."""
-        made = _children(self._keeper.pid)
-        place = NODE_NAMES.index(node)
-        return next(iter(_children(made[place])), 0) if place < len(made) else 0
+        """The node's first one, or the one that its kernel is the child of; 0 while there is none."""
+        made, place = _children(self._keeper.pid), NODE_NAMES.index(node)
+        if place >= len(made):
+            return 0
+        if self.layout.kernel is not None:
+            return made[place] if replace(self.layout, node=node).commands.exists() else 0
+        return next(iter(_children(made[place])), 0)
 
     def _run(self, command: Sequence[str], text: str | None) -> str:
         done = subprocess.run(
@@ -279,20 +314,27 @@ def _network_of(pid: int) -> Path:
 class Parts:
     """What a cluster is started from, built where it is missing. Raises Unavailable."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        check_machine()
+    def __init__(self, environment: Mapping[str, str], kind: Kind) -> None:
+        check_machine(kind)
         cache = binaries.cache_home(environment) / "node"
         cache.mkdir(parents=True, exist_ok=True)
+        self.kind = kind
         self.assets = binaries.assets(environment, ("kubelet",))
         with binaries.locked(cache / "lock"):
             self.tools = tools.unpacked(cache)
             builder = Builder(cache, self.tools)
-            images = (builder.probe(environment), builder.headroom(VERSION))
+            ours = [builder.headroom(component, VERSION) for component in ("agent", "manager")]
+            images = (builder.probe(environment), *ours)
             self.seed = seed.made(cache, self.tools, images)
+            own = kind is not Kind.V1
+            self.kernel = kernel.built(cache) if own else None
+            self.image = seed.disk(self.seed) if own else None
 
 
-def not_run() -> list[str]:
+def not_run(kind: Kind) -> list[str]:
     """What this tier does not show on this machine, each with the reason."""
+    if kind is not Kind.V1:
+        return []
     lines = ["NOT RUN: cgroup v2, since the controllers of this machine are mounted as v1"]
     if not may_lower_oom_scores():
         lines.append(
@@ -301,18 +343,18 @@ def not_run() -> list[str]:
     return lines
 
 
-def check_machine() -> None:
+def check_machine(kind: Kind) -> None:
     """Raises Unavailable with the reason why no node can be started here."""
     if os.geteuid() != 0:
-        raise Unavailable("a node is made of namespaces and mounts, which only root may make")
+        raise Unavailable("a node and its images are made with namespaces and mounts, which only root may make")
     for program in ("unshare", "nsenter", "ip", "mount", "openssl", "go"):
         if shutil.which(program) is None:
             raise Unavailable(f"{program} is not on PATH")
-    for hierarchy in cgroups.hierarchies():
-        if not os.access(hierarchy, os.W_OK):
-            raise Unavailable(f"no cgroups can be made in {hierarchy}")
-    for wanted, attempt in _ATTEMPTS.items():
-        command = [*UNSHARE, "sh", "-e", "-c", attempt]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if kind is Kind.V1:
+        cgroups.check()
+    attempts = _ATTEMPTS if kind is Kind.V1 else {CABLE_NEEDED: _ATTEMPTS[CABLE_NEEDED]}
+    around = UNSHARE if kind is Kind.V1 else ("unshare", "--net")
+    for wanted, attempt in attempts.items():
+        done = subprocess.run([*around, "sh", "-e", "-c", attempt], capture_output=True, text=True, check=False)
         if done.returncode:
             raise Unavailable(f"{wanted} cannot be had here: {done.stderr.strip()}")

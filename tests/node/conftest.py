@@ -3,24 +3,29 @@
 import os
 from collections.abc import Iterator
 
-import psutil
 import pytest
 
+from shared import quantity
 from tests.node.cluster import NodeCluster, Parts
-from tests.node.layout import NODE
+from tests.node.layout import NODE, Kind
 from tests.node.pods import Pods
 from tests.node.release import Release, quick_values
 from tests.support import eventually
 
 LENDING_SECONDS = 300.0
-# What Mid lives from: a pod that asks for most of the node, and does nothing. What all of the machine uses of memory is
-# the node's, too.
-IDLE = {"cpu": "1200m", "memory": f"{psutil.virtual_memory().total * 3 // 5 >> 20}Mi"}
+IDLE_SHARE, LENT_SHARE = 0.7, 0.25  # of the node, requested by who does nothing, and lent then
+RELEASE_MILLI = 200  # some of what the release requests, for which there has to be room
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeCluster]:
-    running = NodeCluster(Parts(os.environ), tmp_path_factory.mktemp("node"))
+def kind(request: pytest.FixtureRequest) -> Kind:
+    """Of all nodes of this run."""
+    return Kind(request.config.getoption("--node"))
+
+
+@pytest.fixture(scope="session")
+def cluster(kind: Kind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeCluster]:
+    running = NodeCluster(Parts(os.environ, kind), tmp_path_factory.mktemp("node"))
     yield running
     running.close()
 
@@ -39,10 +44,25 @@ def lending(installed: Release) -> Release:
     return installed
 
 
+def idle(release: Release) -> dict[str, str]:
+    """What Mid lives from: the requests of a pod that asks for most of a node, and does nothing. What all of the
+    machine uses of memory is the node's, too.
+    """
+    capacity = release.capacity()
+    milli = int(quantity.milli(capacity["cpu"]) * IDLE_SHARE) - RELEASE_MILLI
+    return {"cpu": f"{milli}m", "memory": f"{int(quantity.whole(capacity['memory']) * 0.6) >> 20}Mi"}
+
+
+def lent_milli(release: Release) -> int:
+    """More than this is lent of CPU while who does nothing is there."""
+    return int(quantity.milli(release.capacity()["cpu"]) * LENT_SHARE)
+
+
 def lend(release: Release) -> None:
     """Runs what Mid lives from, and returns once it is lent."""
-    Pods(release.cluster).run("idle", node=NODE, requests=IDLE)
-    eventually(lambda: release.mid_cpu() > 500, LENDING_SECONDS, 1.0)
+    Pods(release.cluster).run("idle", node=NODE, requests=idle(release))
+    enough = lent_milli(release)
+    eventually(lambda: release.mid_cpu() > enough, LENDING_SECONDS, 1.0)
 
 
 @pytest.fixture

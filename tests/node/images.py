@@ -1,7 +1,7 @@
 """The images that a node's pods run: ours, made from deploy/Dockerfile as it is, and a probe for the tests' own pods.
 
 No registry is asked. In place of the Dockerfile's base stands a Debian of the same release with the interpreter that
-runs this, under the same name and tag. Whatever is made is kept by a key of all that it is made from.
+runs this, under the same name and tag, without a digest. Whatever is made is kept by a key of all that it is made from.
 """
 
 import hashlib
@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 HEADROOM = "docker.io/library/headroom"
 PROBE = "docker.io/library/headroom-probe:1"
 PROBE_SOURCES = Path(__file__).parent / "probe"
-KEPT = 3  # versions of our image
+_DOCKERFILE = ROOT / "deploy" / "Dockerfile"
+KEPT = 3  # versions of an image of ours
 
 # What CPython's own image has for the modules of its standard library.
 _LIBRARIES = (
@@ -28,6 +29,8 @@ _LIBRARIES = (
     "libreadline8t64,libsqlite3-0,libssl3t64,libuuid1,zlib1g"
 )
 _LEFT_OUT = ("__pycache__", "test", "tests", "idle_test", "lib2to3", "dist-packages", "*.a")
+_VERSION = ".".join(map(str, sys.version_info[:3]))
+_BASE_ENVIRONMENT = f"PATH=/usr/local/bin:/usr/bin:/bin PYTHON_VERSION={_VERSION}"
 _MACHINES_OWN = ("etc/ssl/certs/ca-certificates.crt", "etc/pip.conf")  # by which its pip reaches packages
 
 
@@ -42,22 +45,19 @@ class Builder:
         self._cache = cache
         self._tools = unpacked_tools
 
-    def headroom(self, version: str) -> Path:
-        """An archive with our image, as `HEADROOM`:`version`. Raises Unavailable and BuildFailed."""
-        file = ROOT / "deploy" / "Dockerfile"
-        base = dockerfile.parse(file.read_text()).arguments["BASE"]
-        sources = [ROOT / path for path in dockerfile.context(ROOT)]
-        base_key = _key([base, _LIBRARIES, sys.version, *map(str, _LEFT_OUT)], [])
-        target = self._cache / f"headroom-{_key([base_key, version], [file, *sources])}.tar"
+    def headroom(self, component: str, version: str) -> Path:
+        """An archive with a component's image, as `HEADROOM`-component:`version`. Raises Unavailable, BuildFailed."""
+        target = self._cache / f"{component}-{self.key(version)}.tar"
         if target.exists():
             target.touch()
             return target
-        self._forget_old()
-        self._make_base(base, base_key)
-        image = f"{HEADROOM}:{version}"
-        _say("building our image")
+        self._forget_old(component)
+        base = self._base()
+        image = f"{HEADROOM}-{component}:{version}"
+        _say(f"building the image of the {component}")
+        how = ("--isolation", "chroot", "--pull-never", "--target", component, "--build-arg", f"BASE={base}")
         try:
-            self._buildah("bud", "--isolation", "chroot", "--pull-never", "--file", file, "--tag", image, ROOT)
+            self._buildah("bud", *how, "--file", _DOCKERFILE, "--tag", image, ROOT)
         except Unavailable as error:
             raise BuildFailed(str(error)) from error
         return self._archived(image, target)
@@ -76,11 +76,21 @@ class Builder:
         shutil.rmtree(folder)
         return self._archived(PROBE, target)
 
-    def _make_base(self, base: str, key: str) -> None:
-        """Puts the stand-in for `base` into the store, if that of `key` is not there."""
-        made = self._cache / f"base-{key}"
+    def key(self, *words: str, more: Iterable[Path] = ()) -> str:
+        """Of all that an image of ours is made from, and of `more` files."""
+        sources = [ROOT / path for path in dockerfile.context(ROOT)]
+        return _key([_base_key(), *words], [_DOCKERFILE, *sources, *more])
+
+    def push_base(self, target: str) -> None:
+        """Pushes the stand-in for the base to a registry that speaks HTTP. Raises Unavailable."""
+        self._buildah("push", "--quiet", "--tls-verify=false", self._base(), f"docker://{target}")
+
+    def _base(self) -> str:
+        """The name of the base, after its stand-in was put into the store, if it is not there."""
+        base = _base_name()
+        made = self._cache / f"base-{_base_key()}"
         if made.exists():
-            return
+            return base
         release = base.rsplit("-", 1)[-1]
         _say(f"building a stand-in for {base} from Debian's {release}, once")
         folder = self._cache / "base.unfinished"
@@ -93,10 +103,13 @@ class Builder:
             if Path("/", name).exists():
                 shutil.copy(Path("/", name), root / name)
         self._inside("chroot", root, "ldconfig")
-        (root.parent / "Dockerfile").write_text(f'FROM scratch\nCOPY {root.name} /\nCMD ["python3"]\n')
+        (root.parent / "Dockerfile").write_text(
+            f'FROM scratch\nCOPY {root.name} /\nENV {_BASE_ENVIRONMENT}\nCMD ["python3"]\n'
+        )
         self._buildah("bud", "--file", root.parent / "Dockerfile", "--tag", base, root.parent)
         shutil.rmtree(folder)
         made.touch()
+        return base
 
     def _archived(self, image: str, target: Path) -> Path:
         """The image as a file; of the store it leaves nothing but bases."""
@@ -107,8 +120,8 @@ class Builder:
         unfinished.rename(target)
         return target
 
-    def _forget_old(self) -> None:
-        archives = sorted(self._cache.glob("headroom-*.tar"), key=lambda path: path.stat().st_mtime)
+    def _forget_old(self, component: str) -> None:
+        archives = sorted(self._cache.glob(f"{component}-*.tar"), key=lambda path: path.stat().st_mtime)
         for archive in archives[: -(KEPT - 1)]:
             archive.unlink()
 
@@ -139,6 +152,15 @@ def _copy_interpreter(target: Path) -> None:
     shutil.copytree(source / "lib" / name, target / "lib" / name, ignore=left_out, dirs_exist_ok=True)
     for library in (source / "lib").glob("libpython3*.so*"):
         shutil.copy(library, target / "lib" / library.name)
+
+
+def _base_name() -> str:
+    """Of the Dockerfile's base, without its digest, which a stand-in cannot have."""
+    return dockerfile.parse(_DOCKERFILE.read_text()).arguments["BASE"].partition("@")[0]
+
+
+def _base_key() -> str:
+    return _key([_base_name(), _LIBRARIES, sys.version, _BASE_ENVIRONMENT, *_LEFT_OUT], [])
 
 
 def _key(words: Iterable[str], files: Iterable[Path]) -> str:

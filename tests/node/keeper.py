@@ -44,23 +44,31 @@ def _remove(name: str) -> None:
     shutil.rmtree(folder(name), ignore_errors=True)
 
 
-def _start(layout: Layout, name: str) -> subprocess.Popen[bytes]:
-    """The first process of a node's namespaces, in its cgroup, and the way in from this machine to the first node."""
+def _start(layout: Layout, name: str, network: int | None) -> subprocess.Popen[bytes]:
+    """What a node's first process is the child of, and the way in from this machine to the API server.
+
+    A node with a kernel of its own shares the network namespace of the process `network`.
+    """
     me = os.getpid()
-    file = layout.directory / f"{layout.node}.json"
-    file.write_text(layout.to_json())
+    layout.file.write_text(layout.to_json())
+    namespaces = layout.kernel is None
+    if namespaces:
+        cgroups.create(name)
 
     def prepare() -> None:
         tie_to(me, signal.SIGKILL)
-        cgroups.enter(name)
+        if namespaces:
+            cgroups.enter(name)
 
     with contextlib.ExitStack() as opened:
         log = opened.enter_context((layout.logs / "init.log").open("ab"))
         entrances: list[int] = []
         if layout.node == NODE:
             entrances = [opened.enter_context(socket.create_server((LOOPBACK, layout.port))).fileno()]
+        own_network = ("unshare", "--net") if network is None else ("nsenter", f"--target={network}", "--net")
+        around, module = (UNSHARE, "tests.node.init") if namespaces else (own_network, "tests.node.uml")
         return subprocess.Popen(
-            [*UNSHARE, sys.executable, "-m", "tests.node.init", str(file), *map(str, entrances)],
+            [*around, sys.executable, "-m", module, str(layout.file), *map(str, entrances)],
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -83,8 +91,8 @@ def main() -> None:
         for line in sys.stdin:
             layout = Layout.from_json(line)
             own = identity.of_node(name, layout.number)
-            cgroups.create(own)
-            processes[own] = _start(layout, own)
+            first = next(iter(processes.values()), None)
+            processes[own] = _start(layout, own, first.pid if first else None)
             print("started", flush=True)
     finally:
         for process in processes.values():

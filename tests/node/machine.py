@@ -1,4 +1,4 @@
-"""Makes fresh namespaces look like a machine of their own: mounts, cgroups, kernel settings, network, name.
+"""Makes fresh namespaces, or a fresh kernel, a machine: mounts, cgroups, kernel settings, network, name.
 
 What kubelet, containerd and pods write below /usr, /etc, /var and /run stays in the cluster's folder or in memory.
 """
@@ -10,7 +10,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from tests.node import meter
+from tests.node import guest, meter, seed
 from tests.node.layout import API_IP, NODE, NODE_IP, Layout
 from tests.node.mounts import SCRATCH, mount, overlay, overlay_tools
 
@@ -32,10 +32,29 @@ _KUBELET_SETTINGS = {
 
 def furnish(layout: Layout) -> None:
     """All of it. Raises CalledProcessError and OSError."""
-    for folder in (layout.held, layout.process_ids):
-        folder.mkdir(parents=True)
+    for folder in (layout.held, layout.process_ids, layout.disk):
+        folder.mkdir(parents=True, exist_ok=True)
     overlay_tools(layout.tools)
-    _make_writable(layout)
+    if layout.kernel is None:
+        seed.plant(layout.seed, layout.disk / "containerd")
+        _make_writable(layout)
+        _part_from_the_kernel(layout)
+    else:
+        mount(guest.DISK, layout.disk, "-t", "ext4", "-o", "noatime")
+        _make_writable(layout)
+        guest.settle(layout)
+    mount("none", Path("/"), "--make-rshared")  # kubelet's own mounts are to reach into running pods
+    socket.sethostname(layout.node)
+    if layout.kernel is None:
+        _make_network(layout)
+    Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+    network = Path("/etc/cni/net.d")
+    network.mkdir(parents=True)
+    shutil.copy(layout.own / "network.conflist", network / "10-pods.conflist")
+
+
+def _part_from_the_kernel(layout: Layout) -> None:
+    """Of the kernel that all of this machine has, what a node sees and sets for itself."""
     mount("proc", Path("/proc"), "-t", "proc")
     for index, (name, value) in enumerate(_KUBELET_SETTINGS.items()):
         file = SCRATCH / f"setting-{index}"
@@ -46,18 +65,12 @@ def furnish(layout: Layout) -> None:
     meter.begin(Path("/proc/stat"), CGROUPS / "cpuacct")
     mount(meter.FILE, Path("/proc/stat"), "--bind")
     _write_runtime_spec(layout)
-    mount("none", Path("/"), "--make-rshared")  # kubelet's own mounts are to reach into running pods
-    socket.sethostname(layout.node)
-    _make_network(layout)
-    network = Path("/etc/cni/net.d")
-    network.mkdir(parents=True)
-    shutil.copy(layout.own / "network.conflist", network / "10-pods.conflist")
 
 
 def _make_writable(layout: Layout) -> None:
-    overlay(Path("/var"), layout.own / "var")
+    overlay(Path("/var"), layout.disk / "var")
     # Not through an overlay: kubelet asks for the file system below, and has to get one with a device.
-    kubelet = layout.own / "kubelet"
+    kubelet = layout.disk / "kubelet"
     kubelet.mkdir()
     Path("/var/lib/kubelet").mkdir(exist_ok=True)
     mount(kubelet, Path("/var/lib/kubelet"), "--bind")
@@ -110,7 +123,6 @@ def _make_network(layout: Layout) -> None:
         f"route add default via {NODE_IP}",
     ):
         subprocess.run(["ip", *line.split()], check=True)
-    Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
 
 
 def _wait_for_cable() -> None:

@@ -21,10 +21,12 @@ class Pods:
         self._where = f"--namespace={namespace}"
         self._made: list[str] = []
 
-    def create(self, name: str, *arguments: str, tier: str = "", node: str = "", **resources: Any) -> None:
+    def create(
+        self, name: str, *arguments: str, tier: str = "", node: str = "", bound: str = "", **resources: Any
+    ) -> None:
         """`tier` is a value of the label by which a pod says it is of Mid or Batch; `resources` the container's.
 
-        Without `node`, the scheduler chooses one.
+        Without `node`, the scheduler chooses one; a pod that is `bound` to a node never meets the scheduler.
         """
         container = {"name": "main", "image": PROBE, "imagePullPolicy": "Never", "resources": resources}
         pod = {
@@ -37,7 +39,8 @@ class Pods:
                 "terminationGracePeriodSeconds": 0,
                 "automountServiceAccountToken": False,
             }
-            | ({"nodeSelector": {"kubernetes.io/hostname": node}} if node else {}),
+            | ({"nodeSelector": {"kubernetes.io/hostname": node}} if node else {})
+            | ({"nodeName": bound} if bound else {}),
         }
         self._made.append(name)
         self._cluster.kubectl("apply", self._where, "--filename=-", text=json.dumps(pod))

@@ -18,9 +18,9 @@ from tests.node.layout import (
     CONTAINERD_SOCKET,
     DNS_IP,
     HOSTS,
-    NODE,
     NODES,
     SERVICES,
+    Kind,
     Layout,
 )
 from tests.support import client_certificates
@@ -53,17 +53,15 @@ class Program:
     command: tuple[str, ...]
 
 
-def write_files(layout: Layout) -> None:
-    """Everything the node's programs start from: certificates, kubeconfigs and configuration files."""
-    if layout.node == NODE:
-        _write_clusters_files(layout)
-    layout.own.mkdir()
+def write_nodes_files(layout: Layout) -> None:
+    """Everything the node's programs start from."""
     private.write(layout.own / "kubelet.yaml", yaml.safe_dump(_kubelet_configuration(layout)))
     private.write(layout.own / "containerd.toml", _containerd_configuration(layout))
     private.write(layout.own / "network.conflist", json.dumps(_network(layout)))
 
 
-def _write_clusters_files(layout: Layout) -> None:
+def write_clusters_files(layout: Layout) -> None:
+    """Certificates, kubeconfigs and what else is there once for all nodes."""
     layout.certificates.mkdir(private.DIRECTORY_MODE)
     pair = issued(HOSTS, time.time(), VALID_SECONDS)
     private.write(layout.certificates / "apiserver.crt", pair.chain)
@@ -87,12 +85,8 @@ def _write_clusters_files(layout: Layout) -> None:
     private.write(layout.directory / "audit.yaml", yaml.safe_dump(_AUDIT_POLICY))
 
 
-def programs(layout: Layout) -> list[Program]:
-    """All of the node's; the control plane runs on the first one."""
-    return [*(_control_plane(layout) if layout.node == NODE else ()), *_of_node(layout)]
-
-
-def _control_plane(layout: Layout) -> list[Program]:
+def control_plane(layout: Layout) -> list[Program]:
+    """What runs once for all nodes."""
     assets, folder, certificates = layout.assets, layout.directory, layout.certificates
     return [
         Program(
@@ -155,7 +149,7 @@ def _control_plane(layout: Layout) -> list[Program]:
     ]
 
 
-def _of_node(layout: Layout) -> list[Program]:
+def of_node(layout: Layout) -> list[Program]:
     return [
         Program("containerd", ("containerd", f"--config={layout.own}/containerd.toml")),
         Program(
@@ -194,14 +188,14 @@ def _kubelet_configuration(layout: Layout) -> dict[str, Any]:
         },
         "authorization": {"mode": "Webhook"},
         "containerRuntimeEndpoint": f"unix://{CONTAINERD_SOCKET}",
-        "cgroupDriver": "cgroupfs",
-        "failCgroupV1": False,  # refused unless told otherwise since 1.35
+        "cgroupDriver": "systemd" if layout.kind is Kind.SYSTEMD else "cgroupfs",
+        "failCgroupV1": layout.kind is not Kind.V1,
         "failSwapOn": False,
         "clusterDomain": "cluster.local",
         "clusterDNS": [DNS_IP],
         "resolvConf": "",
         "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
-        "kubeReserved": {"cpu": "100m", "memory": "256Mi"},
+        "kubeReserved": {"cpu": "10m", "memory": "256Mi"},  # a rollout of ours takes nearly all of one CPU
         "imageGCHighThresholdPercent": 100,  # nobody could pull an image again
         "imageGCLowThresholdPercent": 99,
         "nodeStatusUpdateFrequency": "2s",
@@ -212,11 +206,13 @@ def _kubelet_configuration(layout: Layout) -> dict[str, Any]:
 
 
 def _containerd_configuration(layout: Layout) -> str:
+    systemd = str(layout.kind is Kind.SYSTEMD).lower()
+    spec = f'base_runtime_spec = "{layout.own}/runtime-spec.json"' if layout.kind is Kind.V1 else ""
     # Without CAP_SYS_RESOURCE nobody may lower `oom_score_adj`, and every sandbox would die of trying to.
     restricted = str(not may_lower_oom_scores()).lower()
     return f"""
 version = 2
-root = "{layout.own}/containerd"
+root = "{layout.disk}/containerd"
 state = "/run/containerd"
 [grpc]
   address = "{CONTAINERD_SOCKET}"
@@ -227,9 +223,9 @@ state = "/run/containerd"
     snapshotter = "overlayfs"
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
       runtime_type = "io.containerd.runc.v2"
-      base_runtime_spec = "{layout.own}/runtime-spec.json"
+      {spec}
       [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-        SystemdCgroup = false
+        SystemdCgroup = {systemd}
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "/usr/lib/cni"
     conf_dir = "/etc/cni/net.d"

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import socket
 import sys
+from collections.abc import Awaitable, Callable
 
 from tests.node.layout import API_IP, API_PORT
 
@@ -19,17 +20,22 @@ async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
         writer.close()
 
 
-async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    try:
-        inner_reader, inner_writer = await asyncio.open_connection(API_IP, API_PORT)
-    except OSError:
-        writer.close()
-        return
-    await asyncio.gather(_carry(reader, inner_writer), _carry(inner_reader, writer))
+def to(host: str, port: int) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+    """For a server whose connections lead to this address."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            inner_reader, inner_writer = await asyncio.open_connection(host, port)
+        except OSError:
+            writer.close()
+            return
+        await asyncio.gather(_carry(reader, inner_writer), _carry(inner_reader, writer))
+
+    return serve
 
 
 async def main(descriptor: int) -> None:
-    server = await asyncio.start_server(_serve, sock=socket.socket(fileno=descriptor))
+    server = await asyncio.start_server(to(API_IP, API_PORT), sock=socket.socket(fileno=descriptor))
     await server.serve_forever()
 
 

@@ -1,6 +1,9 @@
 """The chart on the node, and what it has brought there."""
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,19 +15,22 @@ import yaml
 from deploy.local.identities import CHART, RELEASE
 from deploy.local.options import ProfileName
 from deploy.local.profile import PROFILES, agent_settings, colocation_config
-from shared import durations, names
+from shared import durations, names, quantity
+from shared.kube.resources import CLUSTERCOLOCATIONPROFILES, NODEMETRICS
 from tests.node.cluster import Failed, NodeCluster
-from tests.node.images import HEADROOM
+from tests.node.images import HEADROOM, ROOT
 from tests.node.layout import NODE
 from tests.support import eventually
 
 NAMESPACE = names.INSTALL_NAMESPACE
 AGENT_PORT = 9316
 MANAGER_PORT = 8080
-ENFORCER = {
-    "enforcer": {"enabled": True, "kubepods": [f"/sys/fs/cgroup/{each}/kubepods" for each in ("cpu", "memory")]}
+# A kernel in user mode does not know what others take of the machine: Prod seems to wait, and nothing would be lent.
+NEVER_PERCENT = 100
+DEFINITIONS = {
+    f"customresourcedefinition.apiextensions.k8s.io/{each}" for each in (NODEMETRICS, CLUSTERCOLOCATIONPROFILES)
 }
-"""Values by which it finds the cgroups of a node of this tier."""
+ENFORCER = {"enforcer": {"enabled": True}}
 
 BY_MEDIAN = {
     "predictor": "percentile",
@@ -50,12 +56,15 @@ GONE_SECONDS = 180.0
 
 
 def demo_values() -> dict[str, Any]:
-    """The image from nowhere but the node; a day of the prediction takes 48 s, and small changes are written."""
+    """The images from nowhere but the node; a day of the prediction takes 48 s, and small changes are written."""
     profile = PROFILES[ProfileName.DEMO]
     return {
         "image": {"repository": HEADROOM, "pullPolicy": "Never"},
         "agent": {"settings": yaml.safe_load(agent_settings(profile))},
-        "colocationConfig": {"strategy": colocation_config(profile) | {"resourceDiffThreshold": 0.01}},
+        "colocationConfig": {
+            "strategy": colocation_config(profile) | {"resourceDiffThreshold": 0.01},
+            "thresholds": {"clusterStrategy": {"prodWaitThresholdPercent": NEVER_PERCENT}},
+        },
     }
 
 
@@ -77,18 +86,42 @@ class Release:
         self.cluster = cluster
         self._values = values
 
-    def install(self) -> None:
+    def install(self, chart: str | Path = CHART, *options: str | Path) -> None:
         """Installs or upgrades, over what tests have written, and returns once all pods are ready."""
         where = ("--namespace", NAMESPACE, "--create-namespace")
         file = self.cluster.layout.directory / "values.yaml"
         file.write_text(yaml.safe_dump(dict(self._values)))
-        self.cluster.helm("upgrade", "--install", RELEASE, CHART, *where, "--force-conflicts", "--values", file, *WAIT)
+        values = (*options, "--values", file)
+        self.cluster.helm("upgrade", "--install", RELEASE, chart, *where, "--force-conflicts", *values, *WAIT)
 
     def uninstall(self) -> None:
         """Returns once it is gone, and with it the pods, which Helm does not wait for."""
         self.cluster.helm("uninstall", RELEASE, "--namespace", NAMESPACE, *WAIT)
         kinds = ("get", "pods,replicasets", f"--namespace={NAMESPACE}", "--output=name")
         eventually(lambda: f"/{RELEASE}-" not in self.cluster.kubectl(*kinds), GONE_SECONDS, 0.5)
+
+    def remains(self) -> set[str]:
+        """Objects of the release, and what is on Nodes by its hand."""
+        kinds = "all,configmaps,secrets,leases,serviceaccounts,roles,rolebindings,poddisruptionbudgets"
+        wide = "clusterroles,clusterrolebindings,crds,mutatingwebhookconfigurations,validatingwebhookconfigurations"
+        found = self.cluster.kubectl("get", kinds, f"--namespace={NAMESPACE}", "--output=name").split()
+        found += self.cluster.kubectl("get", f"{wide},validatingadmissionpolicies", "--output=name").split()
+        for node in json.loads(self.cluster.kubectl("get", "nodes", "--output=json"))["items"]:
+            found += [f"condition {item['type']}" for item in node["status"]["conditions"]]
+            found += [f"resource {name}" for part in ("capacity", "allocatable") for name in node["status"][part]]
+            found += [f"annotation {name}" for name in node["metadata"].get("annotations", {})]
+        words = ("headroom", "koordinator", "kubernetes.io/mid", "kubernetes.io/batch")
+        return {line for line in found if any(word in line for word in words)}
+
+    def command(self, *words: str) -> str:
+        """What `headroom` prints as an administrator's command; it has to succeed."""
+        command = [sys.executable, "-m", "deploy.cli", *words, "--kubeconfig", str(self.cluster.kubeconfig)]
+        path = f"{self.cluster.layout.assets}{os.pathsep}{os.environ['PATH']}"
+        variables = os.environ | {"PATH": path}
+        done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise Failed(f"headroom {' '.join(words)}: {done.stderr}\n{done.stdout}")
+        return done.stdout
 
     def pods(self, component: str) -> list[dict[str, Any]]:
         """Those that are not about to go."""
@@ -119,13 +152,12 @@ class Release:
             answer = httpx.get(f"https://127.0.0.1:{port}{path}", headers=token, verify=False, trust_env=False)
         return answer.raise_for_status()
 
-    def process(self, pod: Mapping[str, Any], container: str = "") -> Path:
-        """The folder in the machine's /proc of the process of a pod's container, the first unless another is named."""
+    def process(self, pod: Mapping[str, Any], container: str = "") -> int:
+        """A process of a pod's container, the first unless another is named, as the node counts."""
         name = container or pod["spec"]["containers"][0]["name"]
         ids = {each["name"]: each.get("containerID", "") for each in pod["status"]["containerStatuses"]}
-        file = self.cluster.pod_cgroup("cpu", pod) / ids[name].rpartition("/")[2] / "cgroup.procs"
-        if pids := file.read_text().split() if file.exists() else []:
-            return Path(f"/proc/{pids[0]}")
+        if ids[name] and (pids := self.cluster.pod_cgroup(pod).container(ids[name]).processes):
+            return pids[0]
         raise Failed(f"no process of {name} in {pod['metadata']['name']}")
 
     def restarts(self) -> int:
@@ -136,6 +168,11 @@ class Release:
     def reported_at(self) -> str:
         """When the agent last reported."""
         return str(self.node_metric().get("status", {}).get("updateTime", ""))
+
+    def wait_for_report(self) -> None:
+        """Until there is another one."""
+        before = self.reported_at()
+        eventually(lambda: self.reported_at() > before, 60, 0.5)
 
     def samples(self) -> int:
         """Training steps of the model that answers."""
@@ -191,6 +228,10 @@ class Release:
         """Of the Node, as kubelet and manager have it."""
         return dict(json.loads(self.cluster.kubectl("get", "node", node, "--output=json"))["status"]["allocatable"])
 
+    def capacity(self, node: str = NODE) -> dict[str, str]:
+        """Of the Node, as kubelet and manager have it."""
+        return dict(json.loads(self.cluster.kubectl("get", "node", node, "--output=json"))["status"]["capacity"])
+
     def mid_cpu(self, node: str = NODE) -> int:
         """Milli-cores; 0 where nothing is offered."""
-        return int(self.allocatable(node).get(names.MID_CPU, 0))
+        return quantity.whole(self.allocatable(node).get(names.MID_CPU, 0))

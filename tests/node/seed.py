@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from tests.node.mounts import SCRATCH
 from tests.support import eventually
 
 KEPT = 2
+DISK_SIZE = "16G"  # holes for the most part
 _DATABASES = "*.db"  # all that containerd changes in place; layers and blobs are only ever added and removed
 
 
@@ -30,6 +32,7 @@ def made(cache: Path, unpacked_tools: Path, images: Sequence[Path]) -> Path:
         return target
     for old in sorted(cache.glob("containerd-*"), key=lambda path: path.stat().st_mtime)[: -(KEPT - 1)]:
         shutil.rmtree(old)
+        disk_of(old).unlink(missing_ok=True)
     unfinished = cache / "containerd.unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)
     print("importing the images into containerd, once", file=sys.stderr, flush=True)
@@ -38,6 +41,28 @@ def made(cache: Path, unpacked_tools: Path, images: Sequence[Path]) -> Path:
         subprocess.run(tools.command(unpacked_tools, *importing), cwd=ROOT, check=True, stdout=sys.stderr)
     except (OSError, subprocess.CalledProcessError) as error:
         raise Unavailable(f"containerd cannot import the images: {error}") from error
+    unfinished.rename(target)
+    return target
+
+
+def disk_of(seed: Path) -> Path:
+    """Where the disk with the seed is."""
+    return seed.with_name(f"disk-{seed.name}.ext4")
+
+
+def disk(seed: Path) -> Path:
+    """An image of a disk whose folder `containerd` is the seed's, made where it is missing. Raises Unavailable."""
+    target = disk_of(seed)
+    if target.exists():
+        return target
+    with tempfile.TemporaryDirectory(dir=seed.parent) as folder:
+        plant(seed, Path(folder, "containerd"))
+        unfinished = target.with_suffix(".unfinished")
+        unfinished.unlink(missing_ok=True)
+        try:
+            subprocess.run(["mkfs.ext4", "-q", "-E", "root_owner=0:0", "-d", folder, unfinished, DISK_SIZE], check=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise Unavailable(f"no disk can be made: {error}") from error
     unfinished.rename(target)
     return target
 

@@ -1,27 +1,26 @@
 """What keeps pods within their bounds beyond the kubelet's own means: the enforcer, and evictions under pressure."""
 
-import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
-from pathlib import Path
 
-import psutil
 import pytest
 
 from deploy.local.apiserver import patching
 from shared import names
 from tests.node.cluster import Failed
 from tests.node.conftest import LENDING_SECONDS
+from tests.node.pod_cgroups import Cgroup
 from tests.node.pods import Pod, Pods
-from tests.node.release import ENFORCER, NAMESPACE, Release, quick_values
+from tests.node.release import ENFORCER, NAMESPACE, NEVER_PERCENT, Release, quick_values
 from tests.support import eventually
 
 pytestmark = pytest.mark.node_only("bounds are those of a kernel, and pods are a kubelet's")
 
 THRESHOLDS = "resource-threshold-config"
-NO_QUOTA = -1
+QUIET = {"clusterStrategy": {"prodWaitThresholdPercent": NEVER_PERCENT}}
 MILLI, MIB = 200, 64
 BOUNDS = {names.MID_CPU: str(MILLI), names.MID_MEMORY: f"{MIB}Mi"}
 
@@ -42,7 +41,7 @@ def enforced(lending: Release) -> Iterator[Release]:
     values = ENFORCER | {"manager": {"settings": {"evictionsPerMinute": 60 / APART_SECONDS}}}
     release = Release(lending.cluster, patching.merge(quick_values(), values))
     release.install()
-    release.configure(THRESHOLDS, {})
+    release.configure(THRESHOLDS, QUIET)
     eventually(lambda: release.mid_cpu() > MILLI, LENDING_SECONDS, 1.0)
     yield release
     lending.install()
@@ -52,7 +51,7 @@ def enforced(lending: Release) -> Iterator[Release]:
 def thresholds(enforced: Release) -> Iterator[Release]:
     """For a test that sets thresholds."""
     yield enforced
-    enforced.configure(THRESHOLDS, {})
+    enforced.configure(THRESHOLDS, QUIET)
 
 
 @pytest.fixture
@@ -63,32 +62,26 @@ def bare(enforced: Release) -> Iterator[Pods]:
     made.delete()
 
 
-def _read(folder: Path, file: str) -> int:
-    return int((folder / file).read_text())
-
-
-def _wait_for(file: Path, value: int) -> None:
-    eventually(lambda: int(file.read_text()) == value)
-
-
 def _cores(release: Release, pod: Pod, seconds: float) -> float:
     """What it uses from now on, by the kernel's counter."""
-    folder = release.cluster.pod_cgroup("cpuacct", pod)
-    first, begun = _read(folder, "cpuacct.usage"), time.monotonic()
+    cgroup = release.cluster.pod_cgroup(pod)
+    first, begun = cgroup.cpu_seconds, time.monotonic()
     time.sleep(seconds)
-    return (_read(folder, "cpuacct.usage") - first) / 1e9 / (time.monotonic() - begun)
+    return (cgroup.cpu_seconds - first) / (time.monotonic() - begun)
+
+
+def _has_bounds(cgroup: Cgroup, expected: tuple[int, int, int]) -> bool:
+    return (cgroup.cpu_quota[0], cgroup.cpu_weight, cgroup.memory_limit) == expected
 
 
 def test_a_pod_in_koordinators_form_gets_the_bounds_that_no_kubelet_gives_it(enforced: Release, bare: Pods) -> None:
     hog = bare.run("hog", "burn", "2", requests=BOUNDS, limits=BOUNDS)
     assert hog["status"]["qosClass"] == "BestEffort"
-    cpu, memory = (enforced.cluster.pod_cgroup(controller, hog) for controller in ("cpu", "memory"))
-    container = hog["status"]["containerStatuses"][0]["containerID"].rpartition("/")[2]
-    for folder in (cpu, cpu / container):
-        _wait_for(folder / "cpu.cfs_quota_us", MILLI * 100)
-        _wait_for(folder / "cpu.shares", MILLI * 1024 // 1000)
-    for folder in (memory, memory / container):
-        _wait_for(folder / "memory.limit_in_bytes", MIB << 20)
+    pod = enforced.cluster.pod_cgroup(hog)
+    container = pod.container(hog["status"]["containerStatuses"][0]["containerID"])
+    expected = MILLI * 100, pod.weight_of(MILLI), MIB << 20
+    for cgroup in (pod, container):
+        eventually(partial(_has_bounds, cgroup, expected))
     assert _cores(enforced, hog, 5) <= MILLI / 1000 * 1.1
     with pytest.raises(Failed, match="exit code 137"):
         bare.execute("hog", "/probe", "hold", str(4 * MIB))
@@ -97,29 +90,33 @@ def test_a_pod_in_koordinators_form_gets_the_bounds_that_no_kubelet_gives_it(enf
 def test_best_effort_pods_are_held_down_no_longer_than_an_agent_speaks_even_if_the_enforcer_is_killed(
     thresholds: Release,
 ) -> None:
-    folder = thresholds.cluster.cgroup("cpu", "kubepods", "besteffort")
-    assert _read(folder, "cpu.cfs_quota_us") == NO_QUOTA
-    thresholds.configure(THRESHOLDS, {"clusterStrategy": {"enable": True}})
-    eventually(lambda: _read(folder, "cpu.cfs_quota_us") > 0)
+    all_of_them = thresholds.cluster.cgroup("besteffort")
+
+    def is_held() -> bool:
+        return all_of_them.cpu_quota[0] > 0
+
+    assert not is_held()
+    thresholds.configure(THRESHOLDS, {"clusterStrategy": {"enable": True, "prodWaitThresholdPercent": NEVER_PERCENT}})
+    eventually(is_held)
     (pod,) = thresholds.pods("agent")
-    agent, enforcer = (int(thresholds.process(pod, name).name) for name in ("agent", "enforcer"))
-    os.kill(agent, signal.SIGSTOP)
+    agent, enforcer = (thresholds.process(pod, name) for name in ("agent", "enforcer"))
+    thresholds.cluster.signal(agent, signal.SIGSTOP)
     try:
-        os.kill(enforcer, signal.SIGKILL)
-        assert _read(folder, "cpu.cfs_quota_us") > 0
-        eventually(lambda: _read(folder, "cpu.cfs_quota_us") == NO_QUOTA, 90, 0.2)
+        thresholds.cluster.signal(enforcer, signal.SIGKILL)
+        assert is_held()
+        eventually(lambda: not is_held(), 90, 0.2)
     finally:
-        if psutil.pid_exists(agent):
-            os.kill(agent, signal.SIGCONT)
-    eventually(lambda: _read(folder, "cpu.cfs_quota_us") > 0, 120, 0.2)
-    thresholds.configure(THRESHOLDS, {})
-    eventually(lambda: _read(folder, "cpu.cfs_quota_us") == NO_QUOTA)
+        with suppress(Failed):  # the kubelet may have ended it
+            thresholds.cluster.signal(agent, signal.SIGCONT)
+    eventually(is_held, 120, 0.2)
+    thresholds.configure(THRESHOLDS, QUIET)
+    eventually(lambda: not is_held())
 
 
 def test_under_pressure_what_is_over_goes_first_then_batch_within_budgets_and_mid_that_keeps_to_what_it_holds_stays(
     thresholds: Release, pods: Pods
 ) -> None:
-    held = psutil.virtual_memory().total * HELD // 100 >> 20
+    held = _percent(thresholds, HELD)
     within, over = {"cpu": "10m", "memory": f"{held + MIB}Mi"}, {"cpu": "10m", "memory": f"{MIB}Mi"}
     limits = within | {"cpu": "1"}
     pods.create("within", "hold", str(held), tier="koord-mid", requests=within, limits=limits)
@@ -135,7 +132,7 @@ def test_under_pressure_what_is_over_goes_first_then_batch_within_budgets_and_mi
     try:
         eventually(lambda: all(_holds(thresholds, pods.get(name), held) for name in everyone), 180, 0.5)
         eventually(lambda: thresholds.allows_disruption("guarded") == 0)
-        _evict_from(thresholds, int(psutil.virtual_memory().percent) - REACHED)
+        _evict_from(thresholds, _used_percent(thresholds) - REACHED)
         eventually(lambda: not pods.is_there("over") and not pods.is_there("batch"), 180, 0.5)
         _nothing_more_goes(thresholds, pods, {"within", "guarded"})
     finally:
@@ -156,25 +153,38 @@ def test_under_pressure_what_is_over_goes_first_then_batch_within_budgets_and_mi
 
 def test_a_node_that_prod_fills_loses_no_pod(thresholds: Release, pods: Pods) -> None:
     told = len(thresholds.told(EVICTED))
-    held = psutil.virtual_memory().total * HELD // 100 >> 20
+    held = _percent(thresholds, HELD)
     asked = {"cpu": "10m", "memory": f"{held + MIB}Mi"}
     pods.create("prod", "hold", str(held), requests={"cpu": "10m", "memory": "16Mi"})
     pods.create("mid", "hold", str(held), tier="koord-mid", requests=asked, limits=asked | {"cpu": "1"})
     eventually(lambda: all(_holds(thresholds, pods.get(name), held) for name in ("prod", "mid")), 180, 0.5)
-    _evict_from(thresholds, int(psutil.virtual_memory().percent) - REACHED)
+    _evict_from(thresholds, _used_percent(thresholds) - REACHED)
     _nothing_more_goes(thresholds, pods, {"prod", "mid"})
     assert len(thresholds.told(EVICTED)) == told
     assert "pressure" not in thresholds.node_metric()["status"]["prediction"]
 
 
-def _has_reported(release: Release, before: str) -> bool:
-    return release.reported_at() > before
+def _memory(release: Release) -> dict[str, int]:
+    """The node's, in KiB: it is this machine's where the node has its kernel."""
+    lines = release.cluster.inside("cat", "/proc/meminfo").splitlines()
+    return {line.split(":")[0]: int(line.split()[1]) for line in lines}
+
+
+def _percent(release: Release, share: int) -> int:
+    """Of the node's memory, in MiB."""
+    return _memory(release)["MemTotal"] * share // 100 >> 10
+
+
+def _used_percent(release: Release) -> int:
+    memory = _memory(release)
+    return 100 - 100 * memory["MemAvailable"] // memory["MemTotal"]
 
 
 def _evict_from(release: Release, percent: int) -> None:
     """Of memory, down to less."""
     bounds = {"memoryEvictThresholdPercent": percent, "memoryEvictLowerPercent": percent - (LEFT - REACHED)}
-    release.configure(THRESHOLDS, {"clusterStrategy": {"enable": True, "evictEnabled": True, **bounds}})
+    evicting = {"enable": True, "evictEnabled": True, "prodWaitThresholdPercent": NEVER_PERCENT}
+    release.configure(THRESHOLDS, {"clusterStrategy": evicting | bounds})
     handed = "resourceUsedThresholdWithBE"
     expected = bounds["memoryEvictThresholdPercent"]
     eventually(
@@ -185,7 +195,7 @@ def _evict_from(release: Release, percent: int) -> None:
 def _nothing_more_goes(release: Release, pods: Pods, staying: set[str]) -> None:
     """For longer than the cool-down of 4 s, and for two reports."""
     for _ in range(2):
-        eventually(partial(_has_reported, release, release.reported_at()), 60, 0.5)
+        release.wait_for_report()
     time.sleep(2 * APART_SECONDS)
     assert {name for name in staying if pods.get(name)["status"]["phase"] == "Running"} == staying
 
@@ -193,4 +203,4 @@ def _nothing_more_goes(release: Release, pods: Pods, staying: set[str]) -> None:
 def _holds(release: Release, pod: Pod, mib: int) -> bool:
     if "qosClass" not in pod["status"] or pod["status"]["phase"] != "Running":
         return False
-    return _read(release.cluster.pod_cgroup("memory", pod), "memory.usage_in_bytes") >> 20 >= mib
+    return release.cluster.pod_cgroup(pod).memory_used >> 20 >= mib

@@ -2,7 +2,6 @@
 
 import time
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -10,6 +9,7 @@ from shared import names
 from tests.node.cluster import Failed
 from tests.node.conftest import LENDING_SECONDS
 from tests.node.layout import NODE
+from tests.node.pod_cgroups import Cgroup
 from tests.node.pods import Pod, Pods
 from tests.node.release import Release
 from tests.support import eventually
@@ -70,27 +70,20 @@ def test_a_mid_pod_for_which_nothing_is_left_waits(lending: Release, pods: Pods)
 def _bounded(release: Release, pod: Pod) -> None:
     """The pod's own cgroup has what its limits say, and little weight."""
     assert pod["status"]["qosClass"] == "Burstable"
-    cpu, memory = (release.cluster.pod_cgroup(controller, pod) for controller in ("cpu", "memory"))
-    assert int((cpu / "cpu.cfs_quota_us").read_text()) == QUOTA_US
-    assert int((cpu / "cpu.cfs_period_us").read_text()) == PERIOD_US
-    assert int((cpu / "cpu.shares").read_text()) == 2
-    assert int((memory / "memory.limit_in_bytes").read_text()) == LIMIT_MIB << 20
+    cgroup = release.cluster.pod_cgroup(pod)
+    assert cgroup.cpu_quota == (QUOTA_US, PERIOD_US)
+    assert cgroup.cpu_weight == cgroup.weight_of(0)
+    assert cgroup.memory_limit == LIMIT_MIB << 20
 
 
 def _throttled(release: Release, pod: Pod) -> None:
     """It wants two cores, and gets its limit."""
-    folder = release.cluster.pod_cgroup("cpu", pod)
-
-    def usage() -> tuple[int, int]:
-        lines = dict(line.split() for line in (folder / "cpu.stat").read_text().splitlines())
-        nanoseconds = (release.cluster.pod_cgroup("cpuacct", pod) / "cpuacct.usage").read_text()
-        return int(nanoseconds), int(lines["nr_throttled"])
-
-    first, begun = usage(), time.monotonic()
+    cgroup = release.cluster.pod_cgroup(pod)
+    used, throttled, begun = cgroup.cpu_seconds, cgroup.throttled_periods, time.monotonic()
     time.sleep(10)
-    last, elapsed = usage(), time.monotonic() - begun
-    assert last[1] - first[1] > 20
-    assert (last[0] - first[0]) / 1e9 / elapsed <= QUOTA_US / PERIOD_US * 1.1
+    used, elapsed = cgroup.cpu_seconds - used, time.monotonic() - begun
+    assert cgroup.throttled_periods - throttled > 20
+    assert used / elapsed <= QUOTA_US / PERIOD_US * 1.1
 
 
 def test_a_mid_pod_that_the_webhook_has_translated_is_throttled_and_killed_at_its_limits(
@@ -107,21 +100,19 @@ def test_a_mid_pod_that_the_webhook_has_translated_is_throttled_and_killed_at_it
     assert pods.get("hog")["status"]["phase"] == "Running"
 
 
-def _says(file: Path, value: int) -> bool:
-    return int(file.read_text()) == value
+def _bounds_are(cgroup: Cgroup, quota: tuple[int, int], memory: int) -> bool:
+    return (cgroup.cpu_quota, cgroup.memory_limit) == (quota, memory)
 
 
 def test_the_limits_of_a_mid_pod_that_is_resized_bound_it_and_what_it_holds_stays(lending: Release, pods: Pods) -> None:
     worker = pods.run("worker", "burn", "2", tier="koord-mid", requests=LIMITS, limits=LIMITS)
     before = worker["spec"]["containers"][0]["resources"]["requests"]
-    cpu, memory = (lending.cluster.pod_cgroup(controller, worker) for controller in ("cpu", "memory"))
-    container = worker["status"]["containerStatuses"][0]["containerID"].rpartition("/")[2]
+    pod = lending.cluster.pod_cgroup(worker)
+    container = pod.container(worker["status"]["containerStatuses"][0]["containerID"])
     pods.resize("worker", limits={"cpu": "300m", "memory": "96Mi"})
-    for folder in (cpu, cpu / container):
-        eventually(partial(_says, folder / "cpu.cfs_quota_us", 30_000), 90, 0.5)
-    for folder in (memory, memory / container):
-        eventually(partial(_says, folder / "memory.limit_in_bytes", 96 << 20), 90, 0.5)
-    assert int((cpu / "cpu.shares").read_text()) == 2
+    for cgroup in (pod, container):
+        eventually(partial(_bounds_are, cgroup, (30_000, PERIOD_US), 96 << 20), 90, 0.5)
+    assert pod.cpu_weight == pod.weight_of(0)
     resized = pods.get("worker")
     assert resized["spec"]["containers"][0]["resources"]["requests"] == before
     assert resized["status"]["qosClass"] == "Burstable"
@@ -153,10 +144,9 @@ def test_a_mid_pod_that_asks_for_nothing_is_bounded_and_one_that_asks_for_the_wo
     restarts = lending.restarts()
     pods.create("world", tier="koord-mid", requests={"cpu": "9E", "memory": "7E"})
     nothing = pods.run("nothing", tier="koord-mid", requests={"cpu": "0", "memory": "0"}, limits={"cpu": "0"})
-    cpu, memory = (lending.cluster.pod_cgroup(controller, nothing) for controller in ("cpu", "memory"))
-    assert int((cpu / "cpu.cfs_quota_us").read_text()) == 250 * 100
-    assert int((memory / "memory.limit_in_bytes").read_text()) == 200 << 20
+    cgroup = lending.cluster.pod_cgroup(nothing)
+    assert cgroup.cpu_quota == (250 * 100, PERIOD_US)
+    assert cgroup.memory_limit == 200 << 20
     assert pods.get("world")["status"]["phase"] == "Pending"
-    before = lending.reported_at()
-    eventually(lambda: lending.reported_at() > before, 60, 0.5)
+    lending.wait_for_report()
     assert lending.restarts() == restarts

@@ -1,7 +1,6 @@
 """Parts that die, hang or are away, and what comes after; and that only one manager writes at a time."""
 
 import json
-import os
 import signal
 import sys
 import time
@@ -32,13 +31,13 @@ def _holder(release: Release) -> str:
 
 
 def _leader(release: Release) -> int:
-    """The process that holds the Lease, as the machine counts."""
+    """The process that holds the Lease, as the node counts."""
 
     def pid() -> int:
         name = _holder(release).rpartition("_")[0]
         found = [pod for pod in release.pods("manager") if pod["metadata"]["name"] == name]
         with suppress(Failed):  # it may be about to be started again
-            return int(release.process(found[0]).name) if found else 0
+            return release.process(found[0]) if found else 0
         return 0
 
     return eventually(pid, 90, 0.5)
@@ -67,18 +66,18 @@ def _without(release: Release, name: str) -> Iterator[None]:
 
 def test_the_other_manager_takes_over_from_a_leader_that_is_killed(lending: Release) -> None:
     leader, before = _leader(lending), _holder(lending)
-    os.kill(leader, signal.SIGKILL)
+    lending.cluster.signal(leader, signal.SIGKILL)
     eventually(lambda: _holder(lending) not in ("", before), 90, 0.5)
     _wait_until_all_is_well(lending)
 
 
 def test_a_leader_that_hangs_loses_the_lease_and_writes_nothing_when_it_wakes(lending: Release) -> None:
     leader, before = _leader(lending), _holder(lending)
-    os.kill(leader, signal.SIGSTOP)
+    lending.cluster.signal(leader, signal.SIGSTOP)
     try:
         eventually(lambda: _holder(lending) not in ("", before), 90, 0.5)
     finally:
-        os.kill(leader, signal.SIGCONT)
+        lending.cluster.signal(leader, signal.SIGCONT)
     _wait_until_all_is_well(lending)
     assert _holder(lending) != before
 
@@ -111,7 +110,7 @@ ask("/kv/compaction", revision=revision, physical=True)
 """
     restarts = lending.restarts()
     with _without(lending, "kube-apiserver"):
-        lending.cluster.inside(sys.executable, "-c", script)
+        lending.cluster.at_api_server(sys.executable, "-c", script)
     _wait_until_all_is_well(lending)
     assert lending.restarts() == restarts
 

@@ -9,7 +9,7 @@ import pytest
 from deploy.local.apiserver import patching
 from deploy.local.identities import RELEASE
 from shared import names
-from tests.node.conftest import IDLE, LENDING_SECONDS
+from tests.node.conftest import LENDING_SECONDS, idle
 from tests.node.images import PROBE
 from tests.node.layout import NODE, SECOND
 from tests.node.pods import Pods
@@ -79,7 +79,7 @@ def test_mid_pods_go_where_mid_is_and_move_by_their_budget_from_the_one_node_tha
 ) -> None:
     eventually(lambda: _where(two) == [NODE, NODE], 180, 0.5)
     assert two.mid_cpu(SECOND) < MILLI
-    pods.run("idle-2", node=SECOND, requests=IDLE)
+    pods.run("idle-2", node=SECOND, requests=idle(two))
     eventually(lambda: two.mid_cpu(SECOND) > 2 * MILLI, LENDING_SECONDS, 1.0)
 
     least = {"name": "least", "nodeSelector": {"matchLabels": {"kubernetes.io/hostname": NODE}}}
@@ -100,7 +100,7 @@ def test_mid_pods_go_where_mid_is_and_move_by_their_budget_from_the_one_node_tha
 def test_a_node_without_agent_lends_nothing_after_the_degrade_time_and_the_other_goes_on(
     two: Release, pods: Pods
 ) -> None:
-    pods.run("idle-2", node=SECOND, requests=IDLE)
+    pods.run("idle-2", node=SECOND, requests=idle(two))
     eventually(lambda: two.mid_cpu(SECOND) > 0 and two.mid_cpu() > 0, LENDING_SECONDS, 1.0)
     _select(two, NODE)
     try:

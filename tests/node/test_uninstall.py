@@ -1,39 +1,19 @@
 """What an uninstall leaves behind on API server and node, by what the values say of pods and of what was learnt."""
 
-import json
-import subprocess
-import sys
-
 import pytest
 
 from deploy.local.apiserver import patching
 from shared import names
 from tests.node.conftest import LENDING_SECONDS
-from tests.node.images import ROOT
 from tests.node.layout import NODE
 from tests.node.pods import Pods
-from tests.node.release import NAMESPACE, Release, quick_values
+from tests.node.release import DEFINITIONS, Release, quick_values
 from tests.support import eventually
 
 pytestmark = pytest.mark.node_only("a kubelet keeps what a Node shows, and its disk what an agent has learnt")
 
-WHERE = f"--namespace={NAMESPACE}"
 STATE = "headroom"  # below /var/lib
 HELD = {"cpu": "50m", "memory": "16Mi"}
-
-
-def _of_headroom(release: Release) -> set[str]:
-    """Objects of the release, and what is on Nodes by its hand."""
-    kinds = "all,configmaps,secrets,leases,serviceaccounts,roles,rolebindings,poddisruptionbudgets"
-    wide = "clusterroles,clusterrolebindings,crds,mutatingwebhookconfigurations,validatingwebhookconfigurations"
-    found = release.cluster.kubectl("get", kinds, WHERE, "--output=name").split()
-    found += release.cluster.kubectl("get", f"{wide},validatingadmissionpolicies", "--output=name").split()
-    for node in json.loads(release.cluster.kubectl("get", "nodes", "--output=json"))["items"]:
-        found += [f"condition {item['type']}" for item in node["status"]["conditions"]]
-        found += [f"resource {name}" for part in ("capacity", "allocatable") for name in node["status"][part]]
-        found += [f"annotation {name}" for name in node["metadata"].get("annotations", {})]
-    words = ("headroom", "koordinator", "kubernetes.io/mid", "kubernetes.io/batch")
-    return {line for line in found if any(word in line for word in words)}
 
 
 def _var_lib(release: Release) -> list[str]:
@@ -49,16 +29,16 @@ def test_an_uninstall_keeps_what_pods_hold_and_what_was_learnt_and_a_new_release
     learnt = eventually(lambda: (found := lending.samples()) >= 10 and found, LENDING_SECONDS, 1.0)
     before = pods.run("worker", tier="koord-mid", node=NODE, requests=HELD)
     lending.uninstall()
-    assert _of_headroom(lending) == {f"resource {name}" for name in (names.MID_CPU, names.MID_MEMORY)}
+    held = {f"resource {name}" for name in (names.MID_CPU, names.MID_MEMORY)}
+    assert lending.remains() == held | DEFINITIONS
     assert lending.mid_cpu() == 50
     assert STATE in _var_lib(lending)
     cluster.kill("kubelet")
     lending.wait_for_heartbeats(3)
     assert pods.get("worker")["status"]["containerStatuses"] == before["status"]["containerStatuses"]
     pods.delete()
-    command = [sys.executable, "-m", "deploy.cli", "cleanup", "--kubeconfig", str(cluster.kubeconfig)]
-    subprocess.run(command, cwd=ROOT, check=True)
-    assert _of_headroom(lending) == set()
+    lending.command("cleanup")
+    assert lending.remains() == DEFINITIONS
 
     lending.install()
     eventually(lambda: lending.mid_cpu() > 0, LENDING_SECONDS, 1.0)
@@ -68,12 +48,12 @@ def test_an_uninstall_keeps_what_pods_hold_and_what_was_learnt_and_a_new_release
 def test_an_uninstall_that_drains_and_removes_leaves_nothing_on_api_server_and_node(
     lending: Release, pods: Pods
 ) -> None:
-    gone = {"cleanup": {"pods": "drain", "state": "remove"}}
+    gone = {"cleanup": {"pods": "drain", "state": "remove"}, "crds": {"keep": False}}
     release = Release(lending.cluster, patching.merge(quick_values(), gone))
     release.install()
     eventually(lambda: release.mid_cpu() >= 50, LENDING_SECONDS, 1.0)
     pods.run("worker", tier="koord-mid", node=NODE, requests=HELD)
     release.uninstall()
     assert not pods.is_there("worker")
-    assert _of_headroom(release) == set()
+    assert release.remains() == set()
     assert STATE not in _var_lib(release)

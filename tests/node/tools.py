@@ -31,7 +31,7 @@ def unpacked(cache: Path, programs: Mapping[str, str] = PROGRAMS) -> Path:
         return target
     unfinished = target.with_suffix(".unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
-    for part in ("usr", "etc", "lists/partial", "archives/partial"):
+    for part in ("usr", "etc"):
         (unfinished / part).mkdir(parents=True)
     if missing:
         print(f"fetching {', '.join(missing)} with what they need, once", file=sys.stderr, flush=True)
@@ -46,10 +46,12 @@ def command(tools: Path, *words: str | Path) -> list[str]:
     return ["unshare", "--mount", "--propagation", "private", *here, *map(str, words)]
 
 
-def _fetch(packages: list[str], folder: Path) -> None:
-    """By a package list of its own, so that the machine's stays as it is."""
+def apt_get(folder: Path, **more: str | Path) -> list[str]:
+    """The command by a package list of its own in `folder`, which leaves the machine's as it is. Raises Unavailable."""
     if shutil.which("apt-get") is None:
-        raise Unavailable(f"{', '.join(packages)} missing, and no apt-get to fetch them with")
+        raise Unavailable("no apt-get to fetch packages with")
+    for part in ("lists/partial", "archives/partial"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
     own = {
         "Dir::State::lists": folder / "lists",
         "Dir::Cache::archives": folder / "archives",
@@ -57,9 +59,14 @@ def _fetch(packages: list[str], folder: Path) -> None:
         "Dir::Cache::srcpkgcache": "",
         "APT::Sandbox::User": "root",
         "Debug::NoLocking": "true",  # of the machine's list of what is installed, which is only read
+        **{f"Dir::Etc::{name}": value for name, value in more.items()},
     }
-    apt = ["apt-get", "--quiet=2", *(word for name, value in own.items() for word in ("-o", f"{name}={value}"))]
+    return ["apt-get", "--quiet=2", *(word for name, value in own.items() for word in ("-o", f"{name}={value}"))]
+
+
+def _fetch(packages: list[str], folder: Path) -> None:
     try:
+        apt = apt_get(folder)
         subprocess.run([*apt, "update"], check=False)  # one source of several may be away
         subprocess.run([*apt, "install", "--download-only", "--yes", "--no-install-recommends", *packages], check=True)
         for archive in sorted((folder / "archives").glob("*.deb")):

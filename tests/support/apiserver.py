@@ -8,6 +8,7 @@ import subprocess
 import sys
 import uuid
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -207,15 +208,18 @@ class EmbeddedApiServer(ApiServer):
 
 
 class RealApiServer(ApiServer):
-    """kube-apiserver with etcd and kube-controller-manager, and the chart's custom resources and access rights."""
+    """kube-apiserver with etcd and kube-controller-manager, and the chart's custom resources and access rights.
 
-    def __init__(self, directory: Path) -> None:
+    kube-apiserver gets the `flags` as well.
+    """
+
+    def __init__(self, directory: Path, flags: Sequence[str] = ()) -> None:
         super().__init__(directory)
         self._plane = ControlPlane(directory / "control-plane", ports.free(), TOKEN, durable=False)
         self._clients = ClientAuthority(directory / "clients")
         trusting = f"--client-ca-file={self._clients.file}"
         self._programs = [
-            replace(each, arguments=(*each.arguments, trusting)) if each.name == APISERVER else each
+            replace(each, arguments=(*each.arguments, trusting, *flags)) if each.name == APISERVER else each
             for each in self._plane.programs()
         ]
         self._proxy: FaultProxy | None = None

@@ -21,7 +21,14 @@ START_SECONDS = 120.0
 ANSWER_SECONDS = 120.0
 # Where only root runs, as in a container, there is no sandbox; nothing but our own page is opened.
 SANDBOX = ("--no-sandbox",) if os.geteuid() == 0 else ()
-KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowRight": 39}  # DOM key, and Windows' code
+KEYS = {
+    "Tab": 9,
+    "Enter": 13,
+    "Escape": 27,
+    "ArrowLeft": 37,
+    "ArrowRight": 39,
+    "ArrowDown": 40,
+}  # DOM key, and Windows' code
 
 
 def installed() -> str:

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from tests.support import budgets
+from tests.support import budgets, programs
 
 
 class Closing:
@@ -30,14 +30,18 @@ class Closing:
         if not self._seconds:
             return
         line = terminalreporter.write_line
+        missing = {reason: count for reason, count in self._skips.items() if programs.NOT_INSTALLED in reason}
         for reason, count in sorted(self._skips.items()):
-            line(f"{count:4} skipped: {reason}")
+            if reason not in missing:
+                line(f"{count:4} skipped: {reason}")
         if len(self._seconds) > 1:
             for said in budgets.lines(self._cluster_kind, self._seconds):
                 line(said)
         used = [resource.getrusage(of) for of in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
         cpu_seconds = sum(each.ru_utime + each.ru_stime for each in used)
         line(f"{time.monotonic() - self._begun:.0f} s, and {cpu_seconds:.0f} s of CPU time")
+        for reason, count in sorted(missing.items()):
+            line(f"NOT CHECKED: {count} tests, as {reason}")
 
     def pytest_sessionfinish(self) -> None:
         if self._cache is not None and self._seconds:

@@ -37,6 +37,26 @@ def half_sent(address: Address, text: bytes, count: int) -> Iterator[list[socket
 
 
 @contextlib.contextmanager
+def encrypted(address: Address, count: int, progress: str) -> Iterator[list[socket.socket]]:
+    """So many TLS connections: "silent" from the start, after their "hello", or "idle" after the handshake."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with half_sent(address, _client_hello(context) if progress == "hello" else b"", count) as held:
+        if progress == "idle":
+            for place, each in enumerate(held):
+                with contextlib.suppress(OSError):  # cut already
+                    held[place] = context.wrap_socket(each)
+        yield held
+
+
+def _client_hello(context: ssl.SSLContext) -> bytes:
+    outgoing = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), outgoing).do_handshake()
+    return outgoing.read()
+
+
+@contextlib.contextmanager
 def stalled_bodies(address: Address, path: str, count: int, sent_bytes: int) -> Iterator[list[socket.socket]]:
     """Clients that have announced more than they send; all send at the same pace, as far as they are let."""
     text = (

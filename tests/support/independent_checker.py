@@ -235,9 +235,11 @@ class World:
         return True
 
     def _is_spread(self, pod: CheckedPod, node: Machine) -> bool:
+        """As kube-scheduler counts: for an empty selector no other pod, but the pod itself."""
         keys = [each["topologyKey"] for each in pod.constraints]
         for constraint in pod.constraints:
             selector = _with_keys(constraint, pod)
+            is_empty = selector is not None and not any(selector.values())
             counts: dict[str, int] = {}
             for each in self.machines:
                 if not all(key in each.labels for key in keys):
@@ -248,7 +250,10 @@ class World:
                     continue
                 domain = each.labels[constraint["topologyKey"]]
                 counts[domain] = counts.get(domain, 0) + sum(
-                    other.namespace == pod.namespace and not other.is_terminating and selects(selector, other.labels)
+                    not is_empty
+                    and other.namespace == pod.namespace
+                    and not other.is_terminating
+                    and selects(selector, other.labels)
                     for other in each.pods
                 )
             least = min(counts.values(), default=0) if len(counts) >= (constraint.get("minDomains") or 1) else 0

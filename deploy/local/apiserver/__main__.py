@@ -22,7 +22,7 @@ from deploy.local.apiserver.objects import JsonObject
 from deploy.local.apiserver.registry import KindRegistry
 from deploy.local.apiserver.store import Store
 from deploy.local.apiserver.writes import Writes
-from shared import descriptors
+from shared import descriptors, memory, yaml_file
 from shared.errors import InvalidInput
 from shared.web.limits import Limits
 from shared.web.server import Acceptor, is_loopback, listening
@@ -77,7 +77,7 @@ def read_definitions(directories: Sequence[Path]) -> Iterator[JsonObject]:
             raise UsageError(f"--crd-dir {directory}: no such directory")
         for path in sorted(directory.glob("*.y*ml")):
             try:
-                documents = list(yaml.load_all(path.read_text(encoding="utf-8"), yaml.CSafeLoader))
+                documents = list(yaml_file.documents(path.read_text(encoding="utf-8")))
             except (OSError, yaml.YAMLError) as error:
                 raise UsageError(f"--crd-dir {path}: {error}") from error
             for document in documents:
@@ -152,6 +152,7 @@ def main(wrapped: Callable[[Application], ASGIApp] = lambda app: app) -> int:
     """Serves the application, or the application that `wrapped` returns."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     descriptors.raise_limit()
+    memory.return_large_blocks()
     try:
         asyncio.run(serve(parse_arguments(sys.argv[1:]), wrapped))
     except (UsageError, UnusableData) as error:

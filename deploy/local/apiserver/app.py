@@ -12,12 +12,13 @@ from deploy.local.apiserver.callouts import Callouts
 from deploy.local.apiserver.handlers import Handlers
 from deploy.local.apiserver.janitor import Janitor
 from deploy.local.apiserver.kinds import CRD_GROUP, REVIEWS
+from deploy.local.apiserver.kubectl import INTERACTIVE
 from deploy.local.apiserver.registry import KindRegistry
 from deploy.local.apiserver.requests import Request
 from deploy.local.apiserver.responses import failure, json_response
 from deploy.local.apiserver.reviewed import Reviewed
 from deploy.local.apiserver.store import ObjectChange, Store
-from deploy.local.apiserver.subresources import PodSubresources
+from deploy.local.apiserver.subresources import PODS, PodSubresources
 from deploy.local.apiserver.watch import Hub
 from deploy.local.apiserver.webhooks import RegisteredWebhooks
 from deploy.local.apiserver.writes import Writes
@@ -91,7 +92,7 @@ class Application:
 
     async def _guarded(self, request: Request) -> Response:
         try:
-            self._authentication.check(request)
+            request = self._authentication.admitted(request)
             if len(request.body) > _BODY_BYTES:
                 raise status.too_large(_BODY_BYTES)
             return await self._route(request)
@@ -112,6 +113,8 @@ class Application:
             return self._authentication.review(request, target, review)
         kind = self._kinds.find(target.group, target.version, target.resource)
         subresources = ("", *kind.subresources, *(("status",) if kind.status else ())) if kind is not None else ()
+        if kind is PODS and target.subresource in INTERACTIVE:
+            raise self._pods.not_interactive(target)
         if kind is None or target.subresource not in subresources:
             raise status.no_such_resource()
         if target.subresource in ("binding", "eviction", "log"):

@@ -1,11 +1,11 @@
 """Authentication and access reviews: a client with the token may do everything, others may ask for the health only."""
 
-import base64
 import hmac
+from dataclasses import replace
 
 from starlette.responses import Response
 
-from deploy.local.apiserver import bodies, status
+from deploy.local.apiserver import bodies, kubectl, status
 from deploy.local.apiserver.kinds import ApiKind
 from deploy.local.apiserver.objects import JsonObject
 from deploy.local.apiserver.requests import Request, Target
@@ -17,24 +17,25 @@ _OPEN_PATHS = ("/healthz", "/livez", "/readyz", "/version")
 
 
 class Authentication:
-    """One bearer token."""
+    """One token: a client sends it as bearer token, or as the first segment of every path."""
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()
 
-    def check(self, request: Request) -> None:
-        """Raises StatusError: 401 for wrong credentials, 403 for none."""
+    def admitted(self, request: Request) -> Request:
+        """The request, without the token where its path begins with it, as kubectl's does: it sends no bearer token
+        over plain http. Raises StatusError: 401 for wrong credentials, 403 for none.
+        """
+        first, _, rest = request.path.removeprefix("/").partition("/")
+        if hmac.compare_digest(first.encode(), self._token):
+            return replace(request, path=f"/{rest}")
         given = request.headers.get(b"authorization", b"")
-        if given.startswith(b"Basic "):
-            given = _basic_as_bearer(given)
-        if hmac.compare_digest(given, b"Bearer " + self._token):
-            return
-        if given:
+        if given and not hmac.compare_digest(given, b"Bearer " + self._token):
             raise status.StatusError(401, "Unauthorized", "the credentials are not those of this cluster")
-        if request.path.rstrip("/") not in _OPEN_PATHS:
-            raise status.StatusError(
-                403, "Forbidden", f"system:anonymous may not {request.method} {request.path}", details={}
-            )
+        if not given and request.path.rstrip("/") not in _OPEN_PATHS:
+            refused = f"system:anonymous may not {request.method} {request.path}{kubectl.anonymous_hint(request)}"
+            raise status.StatusError(403, "Forbidden", refused, details={})
+        return request
 
     def review(self, request: Request, target: Target, kind: ApiKind) -> Response:
         """Whom a token belongs to, or what a user may do: the only user may do everything. Raises StatusError."""
@@ -55,11 +56,3 @@ class Authentication:
         if kind.kind == "SelfSubjectAccessReview":
             return {"allowed": True}
         return {"allowed": spec.get("user") == USER["username"] or "system:masters" in (spec.get("groups") or ())}
-
-
-def _basic_as_bearer(header: bytes) -> bytes:
-    """The password of Basic credentials, as kubectl sends those in a server's URL, as a bearer token."""
-    try:
-        return b"Bearer " + base64.b64decode(header[6:], validate=True).partition(b":")[2]
-    except ValueError:
-        return b""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from deploy.local.apiserver import schemas, status
+from deploy.local.apiserver import kubectl, schemas, status
 from deploy.local.apiserver.deletion import Deletion
 from deploy.local.apiserver.kinds import ApiKind
 from deploy.local.apiserver.objects import Json, JsonObject, decode
@@ -27,7 +27,7 @@ def parse(request: Request) -> Json:
 def parse_written(request: Request) -> Json:
     """The body of a request that is not a patch. Raises StatusError (400, 415)."""
     if request.content_type not in _OBJECTS:
-        raise status.unsupported_media_type(_OBJECTS[1:])
+        raise status.unsupported_media_type(_OBJECTS[1:], kubectl.hint(request))
     return parse(request)
 
 

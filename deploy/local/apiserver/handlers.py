@@ -1,10 +1,11 @@
 """The verbs on objects and collections: get, list, watch, create, update, patch, delete."""
 
 import math
+from collections.abc import Sequence
 
 from starlette.responses import Response
 
-from deploy.local.apiserver import bodies, listing, metadata, patching, scaling, selectors, status
+from deploy.local.apiserver import bodies, kubectl, listing, metadata, patching, scaling, selectors, status
 from deploy.local.apiserver.kinds import ApiKind, field_labels
 from deploy.local.apiserver.objects import JsonObject, decode
 from deploy.local.apiserver.requests import Request, Target
@@ -94,7 +95,7 @@ class Handlers:
     async def _create(self, request: Request, target: Target, kind: ApiKind) -> Response:
         obj = bodies.check_object(bodies.parse_written(request), kind, target.namespace)
         outcome = await self._reviewed.create(kind, target.namespace, obj, bodies.how_of(request, target))
-        return _answer(request, kind, outcome)
+        return _answer(request, kind, outcome, kubectl.warnings(request, kind))
 
     async def _replace(self, request: Request, target: Target, kind: ApiKind) -> Response:
         obj = bodies.check_object(bodies.parse_written(request), kind, target.namespace)
@@ -127,9 +128,9 @@ class Handlers:
         return done(details=details)
 
 
-def _answer(request: Request, kind: ApiKind, outcome: WriteOutcome) -> Response:
+def _answer(request: Request, kind: ApiKind, outcome: WriteOutcome, warnings: Sequence[str] = ()) -> Response:
     """The object after a write."""
-    headers = warning_headers(outcome.warnings)
+    headers = warning_headers([*outcome.warnings, *warnings])
     return form_of(request, kind).value(outcome.value, 201 if outcome.created else 200, headers)
 
 

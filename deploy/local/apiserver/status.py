@@ -139,10 +139,9 @@ def method_not_allowed() -> StatusError:
     return StatusError(405, "MethodNotAllowed", message, details={})
 
 
-def unsupported_media_type(accepted: Sequence[str]) -> StatusError:
+def unsupported_media_type(accepted: Sequence[str], hint: str = "") -> StatusError:
     message = f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
-    message += " (what kubectl sends as protobuf is not read here: write a manifest, and use `kubectl apply -f`)"
-    return StatusError(415, "UnsupportedMediaType", message)
+    return StatusError(415, "UnsupportedMediaType", hint or message)
 
 
 def internal(message: str) -> StatusError:

@@ -9,7 +9,7 @@ import httpx
 import msgspec
 from starlette.responses import Response
 
-from deploy.local.apiserver import bodies, disruption, status
+from deploy.local.apiserver import bodies, disruption, kubectl, status
 from deploy.local.apiserver.bodies import How
 from deploy.local.apiserver.deletion import Preconditions, check_preconditions
 from deploy.local.apiserver.kinds import BY_RESOURCE
@@ -20,7 +20,7 @@ from deploy.local.apiserver.store import Store, StoredObject
 from deploy.local.apiserver.writes import Writes
 from shared import durations
 
-_PODS, _BUDGETS = BY_RESOURCE["/pods"], BY_RESOURCE["policy/poddisruptionbudgets"]
+PODS, _BUDGETS = BY_RESOURCE["/pods"], BY_RESOURCE["policy/poddisruptionbudgets"]
 _WOULD_VIOLATE = "Cannot evict pod as it would violate the pod's disruption budget."
 _MANY_BUDGETS = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
 
@@ -42,6 +42,11 @@ class PodSubresources:
                 return await self._log(request, target)
         raise status.method_not_allowed()
 
+    def not_interactive(self, target: Target) -> status.StatusError:
+        """The refusal of `kubectl exec` and its like. Raises StatusError (404) without such a pod."""
+        self._store.found(PODS, target.namespace, target.name)
+        return status.StatusError(501, "NotImplemented", kubectl.not_interactive(target.subresource))
+
     def _bind(self, request: Request, target: Target, binding: Json) -> Response:
         """Binds a pod to a node. Raises StatusError."""
         _check_name(target.name, binding, "Binding")
@@ -50,23 +55,23 @@ class PodSubresources:
         if kind not in (None, "", "Node") or not isinstance(node, str) or not node:
             raise status.bad_request("a binding names a Node as its target")
         assign = partial(_assigned, node=node, meta=dig(binding, "metadata") or {}, name=target.name)
-        self._writes.update(_PODS, target.namespace, target.name, assign, how)
+        self._writes.update(PODS, target.namespace, target.name, assign, how)
         return done(code=201)
 
     def _evict(self, request: Request, target: Target) -> Response:
         eviction = bodies.parse(request)
         _check_name(target.name, eviction, "Eviction")
-        record = self._store.found(_PODS, target.namespace, target.name)
+        record = self._store.found(PODS, target.namespace, target.name)
         pod, wanted = record.load(), bodies.deletion(dig(eviction, "deleteOptions") or {})
-        check_preconditions(_PODS, pod["metadata"], wanted)
+        check_preconditions(PODS, pod["metadata"], wanted)
         dry_run = request.dry_run or bool(wanted.dry_run)
         if not disruption.may_go_at_once(pod):
             self._spend_budget(record, pod, dry_run)
         if not dry_run:
-            self._writes.update(_PODS, target.namespace, target.name, _targeted, How("status"))
+            self._writes.update(PODS, target.namespace, target.name, _targeted, How("status"))
         given = Preconditions(wanted.preconditions.uid)
         unconditional = msgspec.structs.replace(wanted, preconditions=given, dry_run=("All",) if dry_run else ())
-        self._writes.delete(_PODS, target.namespace, target.name, unconditional)
+        self._writes.delete(PODS, target.namespace, target.name, unconditional)
         return done(code=201)
 
     def _spend_budget(self, pod_record: StoredObject, pod: JsonObject, dry_run: bool) -> None:
@@ -85,7 +90,7 @@ class PodSubresources:
         self._writes.update(_BUDGETS, pod_record.namespace, name, _spent, how)
 
     async def _log(self, request: Request, target: Target) -> Response:
-        record = self._store.found(_PODS, target.namespace, target.name)
+        record = self._store.found(PODS, target.namespace, target.name)
         pod = record.load()
         container = request.query.get("container") or _only_container(pod)
         node_name = pod["spec"].get("nodeName") or ""

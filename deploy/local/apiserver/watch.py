@@ -1,6 +1,7 @@
 """Watches: a bounded history per resource, and the watchers of the changes after it."""
 
 import asyncio
+import itertools
 import time
 import weakref
 from collections import deque
@@ -13,8 +14,9 @@ from deploy.local.apiserver.objects import JsonObject, encode
 from deploy.local.apiserver.selectors import Requirements
 from deploy.local.apiserver.store import ObjectChange, StoredObject
 
+HISTORY_SECONDS = 300.0  # as long as kube-apiserver leaves etcd's history uncompacted
 HISTORY_EVENTS = 10_000
-HISTORY_BYTES = 48 * 1024 * 1024
+HISTORY_BYTES = 16 << 20
 BOOKMARK_SECONDS = 60.0
 BACKLOG_LINES = 20_000
 
@@ -41,14 +43,22 @@ class ChangeHistory:
 
     def __init__(self, floor: int) -> None:
         self.floor = floor
-        self._changes: deque[ObjectChange] = deque()
+        self._changes: deque[tuple[float, ObjectChange]] = deque()  # the oldest first, with its time
         self._bytes = 0
 
-    def append(self, change: ObjectChange) -> None:
-        self._changes.append(change)
+    def append(self, now: float, change: ObjectChange) -> None:
+        self._changes.append((now, change))
         self._bytes += len(change.record.value)
-        while len(self._changes) > HISTORY_EVENTS or self._bytes > HISTORY_BYTES:
-            dropped = self._changes.popleft()
+        self.trim(now)
+
+    def trim(self, now: float) -> None:
+        """Drops what is too old or too much."""
+        while self._changes and (
+            now - self._changes[0][0] > HISTORY_SECONDS
+            or len(self._changes) > HISTORY_EVENTS
+            or self._bytes > HISTORY_BYTES
+        ):
+            _, dropped = self._changes.popleft()
             self._bytes -= len(dropped.record.value)
             self.floor = dropped.record.version
 
@@ -58,7 +68,7 @@ class ChangeHistory:
             why = f"too old resource version: {version} ({self.floor})"
             raise status.StatusError(410, "Expired", why)
         found = []
-        for change in reversed(self._changes):
+        for _, change in reversed(self._changes):
             if change.record.version <= version:
                 break
             found.append(change)
@@ -155,25 +165,33 @@ class Hub:
     def __init__(self, version: int) -> None:
         self._start = version
         self._histories: dict[str, ChangeHistory] = {}
-        self._watchers: dict[str, weakref.WeakSet[Watcher]] = {}  # those that their responses hold
+        # Those that their responses hold, in the order in which they came.
+        self._watchers: dict[str, weakref.WeakValueDictionary[int, Watcher]] = {}
+        self._numbers = itertools.count()
 
     def history(self, resource: str) -> ChangeHistory:
         return self._histories.setdefault(resource, ChangeHistory(self._start))
 
     def publish(self, change: ObjectChange) -> None:
         resource = change.record.resource
-        self.history(resource).append(change)
-        for watcher in self._watchers.get(resource, ()):
+        self.history(resource).append(time.monotonic(), change)
+        for watcher in self._attached(resource):
             watcher.offer(change)
+        change.lines.clear()  # a watch that comes later encodes it anew, and the history needs half the memory
 
     def attach(self, resource: str, watcher: Watcher) -> None:
-        self._watchers.setdefault(resource, weakref.WeakSet()).add(watcher)
+        self._watchers.setdefault(resource, weakref.WeakValueDictionary())[next(self._numbers)] = watcher
+
+    def _attached(self, resource: str) -> list[Watcher]:
+        return list(self._watchers[resource].values()) if resource in self._watchers else []
 
     def watchers(self) -> list[Watcher]:
-        return [watcher for group in self._watchers.values() for watcher in group]
+        return [watcher for resource in self._watchers for watcher in self._attached(resource)]
 
     def tick(self, version: int) -> None:
         now = time.monotonic()
+        for history in self._histories.values():
+            history.trim(now)
         for watcher in self.watchers():
             watcher.tick(now, version)
 

@@ -4,6 +4,7 @@ import logging
 import zlib
 from collections.abc import Sequence
 
+from agent.metric_cache.series import Kind, Metric, SeriesKey
 from agent.metrics_advisor.source import Sample, Usage
 from deploy.local.simulated import curves
 from deploy.local.simulated.curves import Curve, UsedShare
@@ -73,7 +74,16 @@ class SimulatedSource:
         total = self._system(now)
         for usage in usages.values():
             total = total.plus(usage)
-        return Sample(self._bounded(total), usages)
+        return Sample(self._bounded(total), usages, readings=self._waits(total))
+
+    def _waits(self, wanted: Usage) -> dict[SeriesKey, float]:
+        """Pods wait for the CPU that they want beyond the node's, Prod pods as long as all others: weights are not
+        simulated.
+        """
+        cores = self._size.cpu_milli / quantity.MILLI_PER_CORE
+        share = max(0.0, 1 - cores / wanted.cpu_cores) if wanted.cpu_cores else 0.0
+        values = {Metric.PROD_CPU_WAIT: share, Metric.PROD_MEMORY_WAIT: 0.0, Metric.PROD_THROTTLED_PODS: 0.0}
+        return {SeriesKey(Kind.NODE, "", metric): value for metric, value in values.items()}
 
     def _usage(self, pod: Pod, now: float) -> Usage:
         curve, seed = curve_of(pod)

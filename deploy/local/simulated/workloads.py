@@ -32,6 +32,8 @@ WORKLOADS = (
     Workload(Curve.BATCH, 2, Resources(2000, 4 << 30)),
 )
 
+BUSY_REQUEST = Resources(4000, 1 << 30)
+
 PODS_PER_NODE = sum(each.per_node for each in WORKLOADS)
 
 
@@ -39,13 +41,21 @@ def sample_pods(node: str, number: int) -> list[dict[str, object]]:
     """The pods of the node with that number, from 0. They are made on it, as hundreds of nodes would wait long for a
     scheduler.
     """
-    tolerations = [{"key": names.LABEL_SIMULATED, "operator": "Exists"}]
-    spec = {"nodeName": node, "nodeSelector": {names.LABEL_SIMULATED: "true"}, "tolerations": tolerations}
     return [
-        prod_pod(f"{each.curve}-{index}", NAMESPACE, each.curve, each.request, curve=each.curve, spec=spec)
+        prod_pod(f"{each.curve}-{index}", NAMESPACE, each.curve, each.request, curve=each.curve, spec=_on(node))
         for each in WORKLOADS
         for index in range(each.per_node * number, each.per_node * (number + 1))
     ]
+
+
+def busy_pod(node: str) -> dict[str, object]:
+    """A pod that is idle for a minute, and then uses all that it requests."""
+    return prod_pod("burner", NAMESPACE, "burner", BUSY_REQUEST, curve=Curve.BURNER, spec=_on(node))
+
+
+def _on(node: str) -> dict[str, object]:
+    tolerations = [{"key": names.LABEL_SIMULATED, "operator": "Exists"}]
+    return {"nodeName": node, "nodeSelector": {names.LABEL_SIMULATED: "true"}, "tolerations": tolerations}
 
 
 def prod_pod(

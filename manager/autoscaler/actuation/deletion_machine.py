@@ -9,11 +9,12 @@ Invariants of every state, whatever event comes next:
 
 1. No pod is evicted, and the cloud is not asked, before the node has been tainted for `delay_seconds`.
 2. A node is deleted only after an inspection that found it tainted and without pods that need another place, unless it
-   was chosen with a grace for its pods, and that is over.
+   was chosen with a grace for its pods, and that is over, or its scan's verdict still holds.
 3. No group has more nodes drained or deleted than it has above its minimum, as of the last observation of the cloud.
 4. The cloud is not asked again about a node whose deletion it has neither accepted nor refused, until a later
    observation shows the result.
-5. A deletion with an error only untaints its node, until that is done. All nodes of an atomic deletion fail together.
+5. A deletion with an error only untaints its node, until that is done; a scan's taint stays. All nodes of an atomic
+   deletion fail together.
 6. A deletion ends once: GONE when the cloud has accepted it or the Node no longer exists, FAILED when the taint is
    removed.
 7. No state must outlive the process. Taint and cordon are on the Node: the next leader finds them there, reports them
@@ -26,24 +27,29 @@ each as an event. Any instruction may be the last before the process ends.
 import itertools
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
+from manager.autoscaler.actuation.deletion_changes import DeletionChanges
 from manager.autoscaler.actuation.node_deletion import (
     AcceptedTaken,
     BatchDeleted,
     BatchInspected,
     CloudObserved,
+    CloudObservedAgain,
     CloudView,
     DeleteBatch,
-    DeletedNode,
+    DeleteNode,
     DeletionFailed,
+    DeletionOptions,
     DeletionState,
     EndedTaken,
     Event,
+    EvictionsChosen,
     EvictionTried,
     EvictPod,
     InspectBatch,
     Inspection,
+    InstancesChosen,
     Instruction,
     LeadershipEnded,
     LogLine,
@@ -54,7 +60,9 @@ from manager.autoscaler.actuation.node_deletion import (
     NodesObserved,
     NodeTainted,
     NodeUntainted,
+    ObserveCloud,
     PassEnding,
+    TaintedChosen,
     TaintFailed,
     TaintNode,
     TaintsAbandoned,
@@ -63,90 +71,28 @@ from manager.autoscaler.actuation.node_deletion import (
 )
 from manager.autoscaler.actuation.node_drain import CannotDelete, NodeDrain, PodsToDrain
 from manager.autoscaler.scale_down.removal_status import CooldownTimestamps, DeletionStage
-from manager.autoscaler.scale_down.rules import ActuationOptions, DrainRules
+from manager.autoscaler.utilization.reaping import TaintedNodeReason
 
 TAINTING_SECONDS = 5.0  # after which a taint that cannot be written is given up
 AGAIN_SECONDS = 5.0  # between two tries to remove a taint
 SILENCE_SECONDS = 60.0  # after an unanswered deletion, until a machine that is still present counts as kept
 CLOUD_SECONDS = 600.0  # for which a node waits for a silent cloud
-GONE_SECONDS = 900.0  # for which the Node of a deleted machine is ignored
-
-
-@dataclass(frozen=True)
-class DeletionOptions:
-    """Pods with a priority below `expendable_below` do not keep a node."""
-
-    actuation: ActuationOptions = field(default_factory=ActuationOptions)
-    drain: DrainRules = field(default_factory=DrainRules)
-    expendable_below: int = 0
-
-
-class DeletionChanges:
-    """The working copy of the state within one step, and the instructions so far."""
-
-    def __init__(self, state: DeletionState) -> None:
-        self.state = state
-        self.instructions: list[Instruction] = []
-
-    def update(self, each: NodeDeletion) -> NodeDeletion:
-        """Replaces the deletion of the same node."""
-        self.state = replace(self.state, deletions={**self.state.deletions, each.name: each})
-        return each
-
-    def end(self, each: NodeDeletion, stage: DeletionStage) -> None:
-        """Drops a deletion that is over, for the loop to see."""
-        ended = replace(each, stage=stage)
-        rest = {name: other for name, other in self.state.deletions.items() if name != each.name}
-        self.state = replace(self.state, deletions=rest, ended=(*self.state.ended, ended.progress()))
-
-    def record_deletion(self, each: NodeDeletion, now: float) -> None:
-        """The cloud has accepted: the node is no longer part of its group."""
-        state = self.state
-        self.state = replace(
-            state,
-            deleted={**state.deleted, each.name: DeletedNode(each.group, each.uid, now + GONE_SECONDS)},
-            accepted={**state.accepted, each.group: state.accepted.get(each.group, 0) + 1},
-        )
-        self.note(each.group, CooldownTimestamps(deleted=now))
-        self.log(logging.INFO, "node deleted", each, kind=each.removal.kind.value)
-        self.end(each, DeletionStage.GONE)
-
-    def fail(self, name: str, why: str, now: float) -> None:
-        """The node stays, and so do the others of an atomic deletion whose outcome is not open."""
-        each = self.state.deletions[name]
-        if each.error:
-            return
-        self.update(replace(each, error=why))
-        self.log(logging.ERROR, f"the node stays: {why}", each)
-        self.note(each.group, CooldownTimestamps(failed=now))
-        for other in list(self.state.deletions.values()) if each.atomic else ():
-            if other.atomic and other.group == each.group and other.unconfirmed is None and not other.error:
-                self.update(replace(other, error=f"node {name} of the same group stays: {why}"))
-
-    def forget_abandoned(self, name: str) -> None:
-        """Drops a node whose taint no deletion works on."""
-        rest = {node: tried for node, tried in self.state.abandoned.items() if node != name}
-        self.state = replace(self.state, abandoned=rest)
-
-    def note(self, group: str, happened: CooldownTimestamps) -> None:
-        """Moves the group's latest events."""
-        known = self.state.latest.get(group, CooldownTimestamps())
-        self.state = replace(self.state, latest={**self.state.latest, group: known.latest(happened)})
-
-    def log(self, level: int, text: str, each: NodeDeletion, **fields: str) -> None:
-        self.instructions.append(LogLine(level, text, {"node": each.name, "group": each.group, **fields}))
-
-    def log_node(self, level: int, text: str, node: str) -> None:
-        self.instructions.append(LogLine(level, text, {"node": node}))
 
 
 def step(state: DeletionState, event: Event, options: DeletionOptions) -> tuple[DeletionState, tuple[Instruction, ...]]:
     """The next state and the instructions after the event."""
     changes = DeletionChanges(state)
-    nodes, batches = _NodeSteps(changes, options), _BatchSteps(changes, options)
+    nodes, batches = _NodeSteps(changes, options), BatchSteps(changes, options)
     match event:
         case NodesChosen():
             nodes.choose(event.deletions)
+        case InstancesChosen():
+            changes.instructions.append(DeleteBatch(event.group, event.refs, below_min=True))
+        case TaintedChosen():
+            if new := nodes.choose(event.deletions):
+                changes.instructions.append(InspectBatch(new[0].group, tuple(new)))
+        case EvictionsChosen():
+            changes.instructions += [EvictPod(event.node, pod) for pod in event.pods]
         case TaintsAbandoned():
             nodes.abandon(event.nodes)
         case NodesAdded():
@@ -155,12 +101,15 @@ def step(state: DeletionState, event: Event, options: DeletionOptions) -> tuple[
         case LeadershipEnded():
             changes.state = DeletionState(cloud=state.cloud)
         case EndedTaken():
-            changes.state = replace(state, ended=())
+            changes.take_ended(event.nodes)
         case AcceptedTaken():
             changes.state = replace(state, accepted={})
         case CloudObserved():
             number = state.cloud.observation + 1
             changes.state = replace(state, cloud=CloudView(number, event.present, event.deleting, event.spare))
+        case CloudObservedAgain():
+            nodes.confirm_reviewed(event.now)
+            batches.retry_alone(state.deletions)
         case NodesObserved():
             nodes.begin_pass(event)
         case PassEnding():
@@ -187,12 +136,13 @@ class _NodeSteps:
         self._changes = changes
         self._options = options
 
-    def choose(self, deletions: Iterable[NodeDeletion]) -> None:
-        """Begins the deletions of nodes that are not being deleted yet."""
+    def choose(self, deletions: Iterable[NodeDeletion]) -> list[NodeDeletion]:
+        """Begins the deletions of nodes that are not being deleted yet, and returns these."""
         state = self._changes.state
         new = {each.name: each for each in deletions if each.name not in {*state.deletions, *state.deleted}}
         abandoned = {name: tried for name, tried in state.abandoned.items() if name not in new}
         self._changes.state = replace(state, deletions={**state.deletions, **new}, abandoned=abandoned)
+        return list(new.values())
 
     def abandon(self, nodes: Iterable[str]) -> None:
         """Finds nodes with a taint that no deletion works on."""
@@ -257,20 +207,18 @@ class _NodeSteps:
 
     def _advance(self, each: NodeDeletion, pods: PodsToDrain | None, now: float) -> None:
         """The next action for one node. Raises CannotDelete."""
+        delay = self._options.actuation.node_delete_delay_after_taint_seconds
         if each.error:
             if each.untainted_at is None or now - each.untainted_at >= AGAIN_SECONDS:
                 self._changes.update(replace(each, untainted_at=now))
                 self._changes.instructions.append(UntaintNode(each.name, each.uid))
         elif each.unconfirmed is not None:
-            self._confirm(each, each.unconfirmed, now)
+            retries = each.unconfirmed.of_many and not each.atomic and each.review is None
+            self._confirm(each, each.unconfirmed, now, may_retry=retries)
         elif each.tainted_at is None:
             self._changes.instructions.append(TaintNode(each.name, each.uid))
-        elif each.ready_at is None and pods is not None and now - each.tainted_at >= self._delay_seconds:
+        elif each.ready_at is None and pods is not None and now - each.tainted_at >= delay:
             self._drain(each, pods, now, now - each.tainted_at)
-
-    @property
-    def _delay_seconds(self) -> float:
-        return self._options.actuation.delay_seconds
 
     def _drain(self, each: NodeDeletion, pods: PodsToDrain, now: float, waited_seconds: float) -> None:
         if each.drain is None and not self._is_spare(each, waited_seconds):
@@ -295,7 +243,9 @@ class _NodeSteps:
             for other in before
         )
         if spare is not None and spare <= going:
-            raise CannotDelete(f"its group can do without {max(0, spare)} nodes, and {going} others go already")
+            raise CannotDelete(
+                f"its group can do without {max(0, spare)} nodes, and {going} others are being deleted already"
+            )
         if spare is None and waited_seconds > CLOUD_SECONDS:
             raise CannotDelete("the cloud does not say how large its group is")
         return spare is not None
@@ -307,21 +257,30 @@ class _NodeSteps:
         elif overdue := drain.overdue(self._options.actuation, now):
             self._changes.fail(each.name, overdue, now)
 
-    def _confirm(self, each: NodeDeletion, asked: UnconfirmedDeletion, now: float) -> None:
+    def confirm_reviewed(self, now: float) -> None:
+        """Finds out what came of the calls for nodes of a scan, while it goes on."""
+        for each in list(self._changes.state.deletions.values()):
+            if each.review is not None and each.unconfirmed is not None:
+                try:
+                    self._confirm(each, each.unconfirmed, now, may_retry=each.unconfirmed.of_many)
+                except CannotDelete as error:
+                    self._changes.fail(each.name, str(error), now)
+
+    def _confirm(self, each: NodeDeletion, asked: UnconfirmedDeletion, now: float, *, may_retry: bool) -> None:
         """Finds out the result of a deletion call that failed. Raises CannotDelete."""
         cloud = self._changes.state.cloud
         is_news = cloud.observation > asked.observation and each.group in cloud.spare
         if is_news and each.ref.provider_id not in cloud.present:
             self._changes.record_deletion(each, now)
         elif is_news and now >= asked.until:
-            self._changes.update(replace(each, unconfirmed=None, alone=asked.of_many))
-            if not asked.of_many or each.atomic:
+            self._changes.update(replace(each, unconfirmed=None, alone=may_retry))
+            if not may_retry:
                 raise CannotDelete(f"the cloud did not delete it: {asked.error}")
         elif now - asked.until > CLOUD_SECONDS:
-            raise CannotDelete(f"the cloud does not say what became of it: {asked.error}")
+            raise CannotDelete(f"the cloud does not report the result of its deletion: {asked.error}")
 
 
-class _BatchSteps:
+class BatchSteps:
     """What happens to drained nodes: inspection and deletion, group by group."""
 
     def __init__(self, changes: DeletionChanges, options: DeletionOptions) -> None:
@@ -337,11 +296,14 @@ class _BatchSteps:
                 self._changes.update(replace(each, stage=DeletionStage.DELETING, ready_at=now))
         by_group: dict[str, list[NodeDeletion]] = {}
         for each in list(self._changes.state.deletions.values()):
-            if not each.is_ready:
+            if not each.is_ready or each.review is not None:
                 continue
             if each.ref.provider_id in self._changes.state.cloud.deleting:  # the cloud deletes it by itself
                 self._changes.end(each, DeletionStage.GONE)
-            elif each.name not in event.held or now - (each.ready_at or 0.0) >= self._options.actuation.hold_seconds:
+            elif (
+                each.name not in event.kept
+                or now - (each.ready_at or 0.0) >= self._options.actuation.node_deletion_delay_timeout_seconds
+            ):
                 by_group.setdefault(each.group, []).append(each)
         for group, members in by_group.items():
             if self._gathers(group, members, now):
@@ -349,24 +311,30 @@ class _BatchSteps:
             together = [each for each in members if not each.alone]
             for batch in (together, *([each] for each in members if each.alone)):
                 if batch:
-                    self._changes.instructions.append(
-                        InspectBatch(group, tuple((each.name, each.uid) for each in batch))
-                    )
+                    self._changes.instructions.append(InspectBatch(group, tuple(batch)))
 
     def delete_inspected(self, event: BatchInspected) -> None:
         """Deletes the nodes of a batch that the inspection found ready."""
         batch = [(each, found) for found in event.found if (each := self._changes.state.deletions.get(found.node))]
         going = [each for each, found in batch if each.is_ready and self._may_go(each, found, event.now)]
+        reviewed = [each for each in going if each.review is not None]  # others were counted before their drain
+        for each in reviewed[self._spare_beside(event.group, len(reviewed)) :]:
+            self._changes.fail(each.name, f"{each.name}: {TaintedNodeReason.AT_MINIMUM}", event.now)
+            going.remove(each)
         if going and (len(going) == len(event.found) or not any(each.atomic for each, _ in batch)):
             self._changes.instructions.append(DeleteBatch(event.group, tuple(each.ref for each in going)))
+
+    def _spare_beside(self, group: str, nodes: int) -> int:
+        """How many of these nodes the group can do without, beside its other nodes on their way out."""
+        others = sum(each.group == group for each in self._changes.state.deletions.values()) - nodes
+        return max(0, self._changes.state.cloud.spare.get(group, 0) - others)
 
     def accept(self, event: BatchDeleted) -> None:
         """Ends the deletions that the cloud has accepted."""
         cloud = self._changes.state.cloud
         left = cloud.spare.get(event.group, 0) - len(event.nodes)
-        self._changes.state = replace(
-            self._changes.state, cloud=replace(cloud, spare={**cloud.spare, event.group: left})
-        )
+        cloud = replace(cloud, spare={**cloud.spare, event.group: left})
+        self._changes.state = replace(self._changes.state, cloud=cloud)
         for each in self._named(event.nodes):
             self._changes.record_deletion(each, event.now)
 
@@ -374,12 +342,13 @@ class _BatchSteps:
         """Decides what a failed call means for each of its nodes."""
         fields = {"group": event.group, "nodes": ", ".join(event.nodes)}
         self._changes.instructions.append(LogLine(logging.ERROR, f"not deleted: {event.error}", fields))
-        many = len(event.nodes) > 1
+        many, is_awaited = len(event.nodes) > 1, False
         for each in self._named(event.nodes):
             if event.unconfirmed:
                 until = event.now + (0.0 if event.refused else SILENCE_SECONDS)
                 asked = UnconfirmedDeletion(event.error, self._changes.state.cloud.observation, until, many)
                 self._changes.update(replace(each, unconfirmed=asked))
+                is_awaited = is_awaited or each.review is not None
             elif not event.refused:
                 self._give_up_late(each, event.error, event.now)
             elif many and not each.atomic:
@@ -387,15 +356,32 @@ class _BatchSteps:
             else:
                 self._changes.fail(each.name, event.error, event.now)
 
+        if is_awaited:
+            self._changes.instructions.append(ObserveCloud())
+        else:
+            self.retry_alone(event.nodes)
+
+    def retry_alone(self, nodes: Iterable[str]) -> None:
+        """Goes on with nodes of a scan that the cloud is to delete in calls of their own."""
+        for each in self._named(nodes):
+            if each.review is not None and each.alone and each.is_ready:
+                self._changes.instructions.append(InspectBatch(each.group, (each,)))
+
     def _gathers(self, group: str, members: Sequence[NodeDeletion], now: float) -> bool:
         """Whether the group waits for more of its nodes, to delete them together."""
         atomic = sum(each.atomic for each in self._changes.state.deletions.values() if each.group == group)
         if atomic and sum(each.atomic for each in members) < atomic:
             return True
-        return now - min(each.ready_at or now for each in members) < self._options.actuation.gather_seconds
+        return (
+            now - min(each.ready_at or now for each in members)
+            < self._options.actuation.node_deletion_batcher_interval_seconds
+        )
 
     def _may_go(self, each: NodeDeletion, found: Inspection, now: float) -> bool:
-        if found.is_gone:
+        if not found.has_machine:
+            self._changes.instructions.append(DeleteNode(each.name, each.uid))
+            self._changes.end(each, DeletionStage.GONE)
+        elif found.is_gone and each.review is None:
             self._changes.end(each, DeletionStage.GONE)
         elif found.stays:
             self._changes.fail(each.name, found.stays, now)
@@ -411,5 +397,6 @@ class _BatchSteps:
         return [self._changes.state.deletions[name] for name in nodes if name in self._changes.state.deletions]
 
     def _give_up_late(self, each: NodeDeletion, why: str, now: float) -> None:
-        if each.ready_at is not None and now - each.ready_at > CLOUD_SECONDS:
+        waits = each.review is None and now - (each.ready_at or now) <= CLOUD_SECONDS
+        if not waits:  # the next scan tries it again
             self._changes.fail(each.name, why, now)

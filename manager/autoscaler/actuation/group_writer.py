@@ -1,4 +1,4 @@
-"""The writes to the cloud's groups: targets, new groups, and deletions of groups and instances.
+"""The writes to the cloud's groups: targets, new groups, and deletions of groups.
 
 An increase is stored before the request to the cloud, and dropped if the cloud refuses it. The decided targets are
 raised one after another or all at once.
@@ -10,11 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from manager.autoscaler.cloudprovider.contract import Created, NodeRef
+from manager.autoscaler.cloudprovider.contract import Created
 from manager.autoscaler.cloudprovider.errors import Later, NotAsked, ProviderError, Refused
 from manager.autoscaler.cloudprovider.guard import Guard
-from manager.autoscaler.cluster_state import reconciliation
-from manager.autoscaler.cluster_state.actions import Action, ActionKind
+from manager.autoscaler.cluster_state.actions import Action
 from manager.autoscaler.cluster_state.registry import (
     CLOUD_PROVIDER_ERROR,
     Registry,
@@ -25,19 +24,18 @@ from manager.autoscaler.cluster_state.registry import (
     fail_request,
     withdraw_request,
 )
-from manager.autoscaler.cluster_state.registry_store import NOT_LEADING, RegistryStore
+from manager.autoscaler.cluster_state.registry_store import RegistryStore
 from manager.autoscaler.cluster_state.state import Increase
 from manager.autoscaler.decision_settings import DecisionSettings
-from manager.autoscaler.listers import Listers
 from manager.autoscaler.scale_up.decisions import GroupCreation
 from manager.autoscaler.settings.modes import Mode
 from shared.clock import Clock
 from shared.errors import HeadroomError
+from shared.kube.errors import NOT_LEADING
 
 logger = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 16
-MOST_NAMED = 3  # of many, in an error
 
 
 @dataclass(frozen=True)
@@ -67,20 +65,10 @@ class GroupWriter:
         self._may_write = may_write
         self._clock = clock
 
-    def correct(self, action: Action, listers: Listers) -> Action:
-        """Deletes instances that never became nodes, or lowers a target that the cloud never filled."""
-        if action.kind is not ActionKind.DELETE_NODES:
-            decrease = action.from_size - action.to_size
-            return self._try(action, lambda: self._guard.decrease_target(action.group, decrease))
-        # None of them had a Node; an instance that registered during the cloud call may run pods already.
-        here = listers.provider_ids()
-        if action.reason == reconciliation.UNREGISTERED and (unread := listers.unread_nodes()):
-            return replace(action, error=f"it may be a Node that cannot be read: {', '.join(unread[:MOST_NAMED])}")
-        refs = [NodeRef(each, each) for each in action.nodes if each not in here]
-        action = replace(action, nodes=tuple(ref.name for ref in refs), to_size=action.from_size - len(refs))
-        if not refs:
-            return action
-        return self._try(action, lambda: self._guard.delete_nodes(action.group, refs, below_min=True))
+    def lower_target(self, action: Action) -> Action:
+        """Lowers a target that the cloud never filled."""
+        decrease = action.from_size - action.to_size
+        return self._try(action, lambda: self._guard.decrease_target(action.group, decrease))
 
     def delete_group(self, action: Action) -> Action:
         """Deletes an empty group that autoprovisioning created."""
@@ -130,10 +118,10 @@ class GroupWriter:
         try:
             self._registry.write(noted)
         except HeadroomError as error:
-            logger.error("no scale-up, as it could not be noted first: %s", error)
+            logger.error("no scale-up, because the registry could not be written first: %s", error)
             return {each.group: error for each in wanted}, kept
         kept = noted
-        results = try_increases(wanted, self._increase, parallel=self._settings.parallel)
+        results = try_increases(wanted, self._increase, parallel=self._settings.parallel_scale_up)
         errors = {each.increase.group: each.error for each in results}
         for each in wanted:
             failure = errors.get(each.group)
@@ -161,12 +149,12 @@ class GroupWriter:
         now = self._clock.now()
         backoff = active_backoff(self._registry.known, increase.group, now)
         if backoff is not None:
-            return Later(self._guard.name, increase.group, f"left alone for a while, after: {backoff.reason}")
+            return Later(self._guard.name, increase.group, f"in backoff after: {backoff.reason}")
         errors, kept = self.raise_targets([increase], self._registry.known, now)
         try:
             self._registry.write(kept)
         except HeadroomError as error:
-            logger.error("the books are kept in mind: %s", error)
+            logger.error("the registry was not written, it is kept in memory until a later write succeeds: %s", error)
         return errors[increase.group]
 
     def _try(self, action: Action, work: Callable[[], object]) -> Action:
@@ -191,7 +179,7 @@ class GroupWriter:
     def _provision_seconds(self, group: str) -> float:
         seen = self._guard.observed.groups.get(group)
         own = None if seen is None else seen.options.max_node_provision_seconds
-        return self._settings.start.provision_seconds if own is None else own
+        return self._settings.start.max_node_provision_time_seconds if own is None else own
 
 
 def try_increases(

@@ -14,7 +14,20 @@ from manager.autoscaler.scale_down.removal_status import (
     DeletionProgress,
     DeletionStage,
     NodeToRemove,
+    ScaleDownReason,
 )
+from manager.autoscaler.settings.scale_down import ActuationOptions, DrainRules
+from manager.autoscaler.utilization.review import NodeReview
+from shared.api.core import Node
+
+
+@dataclass(frozen=True)
+class DeletionOptions:
+    """Pods with a priority below `expendable_below` do not keep a node."""
+
+    actuation: ActuationOptions = field(default_factory=ActuationOptions)
+    drain: DrainRules = field(default_factory=DrainRules)
+    expendable_below: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +49,9 @@ class NodeDeletion:
 
     It is tainted since `tainted_at`, and ready to be deleted since `ready_at`. With an `error` its taint is being
     removed, last tried at `untainted_at`. With `alone` the cloud is asked to delete it in a call of its own.
+
+    With a `review` a scan has tainted it: it needs no other taint and no drain, is tried once, by the loop's thread,
+    goes if the review still holds, and otherwise keeps its taint for the next scan.
     """
 
     removal: NodeToRemove
@@ -52,6 +68,7 @@ class NodeDeletion:
     unconfirmed: UnconfirmedDeletion | None = None
     error: str = ""
     untainted_at: float | None = None
+    review: NodeReview | None = None
 
     @property
     def name(self) -> str:
@@ -70,6 +87,14 @@ class NodeDeletion:
         drained = self.drain is not None and self.stage is DeletionStage.DRAINING
         waits_for = self.drain.waits_for if self.drain is not None and drained else ()
         return DeletionProgress(self.name, self.group, self.removal.kind, self.stage, self.since, waits_for, self.error)
+
+
+def reviewed(group: str, review: NodeReview, node: Node, wall: float, now: float) -> NodeDeletion:
+    """The deletion of a node that a scan has tainted, and that needs no drain."""
+    kind = ScaleDownReason.EMPTY if review.is_empty else ScaleDownReason.UNDERUTILIZED
+    removal, ref = NodeToRemove(node.metadata.name, group, kind, 0.0), NodeRef.from_node(node)
+    stage, uid = DeletionStage.DELETING, node.metadata.uid
+    return NodeDeletion(removal, ref, uid, wall, now, stage=stage, tainted_at=now, ready_at=now, review=review)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +140,29 @@ class NodesChosen:
 
 
 @dataclass(frozen=True, slots=True)
+class InstancesChosen:
+    """Instances that never became nodes: there is nothing to drain."""
+
+    group: str
+    refs: tuple[NodeRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TaintedChosen:
+    """Nodes of one group that its scan has tainted before, and that go now."""
+
+    deletions: tuple[NodeDeletion, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionsChosen:
+    """All pods of a node that its scan drains, whether or not the machine knows the node."""
+
+    node: str
+    pods: tuple[PodEviction, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TaintsAbandoned:
     nodes: tuple[str, ...]
 
@@ -132,7 +180,9 @@ class LeadershipEnded:
 
 @dataclass(frozen=True, slots=True)
 class EndedTaken:
-    pass
+    """The loop has seen what has ended; of `nodes` alone, if given, and there it waits for no further result."""
+
+    nodes: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +199,13 @@ class CloudObserved:
 
 
 @dataclass(frozen=True, slots=True)
+class CloudObservedAgain:
+    """The cloud was observed once more, after a call whose result was not known."""
+
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
 class NodesObserved:
     """A pass begins. `pods` are by node; `uids` are those of the present Node objects, by name."""
 
@@ -161,11 +218,11 @@ class NodesObserved:
 class PassEnding:
     """The first instructions of the pass are carried out.
 
-    `held` nodes ask by an annotation to be kept for a while; with `stale` observations no drain is over.
+    `kept` nodes ask by an annotation to be kept for a while; with `stale` observations no drain is over.
     """
 
     now: float
-    held: frozenset[str] = frozenset()
+    kept: frozenset[str] = frozenset()
     stale: bool = False
 
 
@@ -209,7 +266,7 @@ class EvictionTried:
 @dataclass(frozen=True, slots=True)
 class Inspection:
     """A node right before its deletion, as the API server returns it: it does not exist, or stays, or cannot be read
-    because of an error, or has these pods.
+    because of an error, or has these pods. Without a machine only its Node is left.
     """
 
     node: str
@@ -217,6 +274,7 @@ class Inspection:
     stays: str = ""
     error: str = ""
     pods: PodsToDrain | None = None
+    has_machine: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,12 +305,16 @@ class DeletionFailed:
 
 Event = (
     NodesChosen
+    | InstancesChosen
+    | TaintedChosen
+    | EvictionsChosen
     | TaintsAbandoned
     | NodesAdded
     | LeadershipEnded
     | EndedTaken
     | AcceptedTaken
     | CloudObserved
+    | CloudObservedAgain
     | NodesObserved
     | PassEnding
     | NodeTainted
@@ -293,15 +355,29 @@ class InspectBatch:
     """Read these nodes and their pods from the API server itself, because a deletion cannot be undone."""
 
     group: str
-    nodes: tuple[tuple[str, str], ...]  # name and uid
+    nodes: tuple[NodeDeletion, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteBatch:
-    """Have the cloud delete these nodes in one call."""
+    """Have the cloud delete these nodes in one call; with `below_min` also those that its minimum would keep."""
 
     group: str
     nodes: tuple[NodeRef, ...]
+    below_min: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ObserveCloud:
+    """Observe the cloud again at once: the loop waits for the result of a call."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteNode:
+    """Delete the Node object of a machine that no longer exists."""
+
+    node: str
+    uid: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,4 +389,4 @@ class LogLine:
     fields: Mapping[str, str]
 
 
-Instruction = TaintNode | UntaintNode | EvictPod | InspectBatch | DeleteBatch | LogLine
+Instruction = TaintNode | UntaintNode | EvictPod | InspectBatch | DeleteBatch | ObserveCloud | DeleteNode | LogLine

@@ -1,17 +1,19 @@
 """The drain of one node as a value: evicts its pods, and waits until they have ended, or until their grace is over.
 
 A pod that a disruption budget protects is evicted again every `RETRY_SECONDS`, for a while. A pod that comes to the
-node meanwhile is judged like the others. DaemonSet pods are evicted last and once, and do not keep the node: they have
-their grace period, and then go with it. Moments are of the monotonic clock.
+node meanwhile is judged like the others. No API of Kubernetes protects a gang, so its pods are judged again in each
+pass. DaemonSet pods are evicted last and once, and do not keep the node: they have their grace period, and then go with
+it. Moments are of the monotonic clock.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from manager.autoscaler.scale_down import drain, pods_on_nodes
-from manager.autoscaler.scale_down.drain import DrainInfo, DrainOutcome, RemainingDisruptions
+from manager.autoscaler.scale_down.drain import DrainInfo, DrainOutcome, GangBudget, RemainingDisruptions
 from manager.autoscaler.scale_down.pods_on_nodes import Controllers
-from manager.autoscaler.scale_down.rules import ActuationOptions, BlockingReason, DrainRules
+from manager.autoscaler.scale_down.removal_status import BlockingReason
+from manager.autoscaler.settings.scale_down import ActuationOptions, DrainRules
 from shared.api.core import Pod
 from shared.api.workloads import PodDisruptionBudget
 from shared.errors import HeadroomError
@@ -33,6 +35,7 @@ class PodsToDrain:
     controllers: Controllers | None
     budgets: tuple[PodDisruptionBudget, ...]
     now: float
+    gang_budgets: tuple[GangBudget, ...] = ()
 
     def moving(self) -> list[tuple[Pod, DrainInfo]]:
         """The pods that need another node."""
@@ -100,19 +103,25 @@ class NodeDrain:
         return self.ends_at is not None and now >= self.ends_at
 
     def observed(self, pods: PodsToDrain, rules: DrainRules, options: ActuationOptions, now: float) -> "NodeDrain":
-        """The drain with the present pods. Raises CannotDelete for a new pod that may not be evicted."""
+        """The drain with the present pods. Raises CannotDelete for a new pod that may not be evicted, and for one that
+        its gang needs by now.
+        """
         if self.goes_with_pods(now):
             return replace(self, waiting=(), daemons={}, waits_for=())
         there = pods.moving()
         evictions = dict(self.evictions)
         disruptions = RemainingDisruptions(pods_on_nodes.disruption_budgets(pods.budgets))
+        kept = _kept_by_gangs(there, pods.gang_budgets, evictions)
         for pod, info in there:
-            if pod.metadata.uid in evictions:
+            key, uid = pod.metadata.key, pod.metadata.uid
+            if uid in kept and self.ends_at is None:
+                raise CannotDelete(f"pod {key} {kept[uid]}")
+            if uid in evictions:
+                evictions[uid] = replace(evictions[uid], is_protected=evictions[uid].is_protected or uid in kept)
                 continue
-            key = pod.metadata.key
             if self.ends_at is None and not self.may_have_pods:
                 raise CannotDelete(f"pod {key} came to it, which was empty")
-            if self.ends_at is None and now - self.began_at > options.eviction_seconds:
+            if self.ends_at is None and now - self.began_at > options.max_pod_eviction_time_seconds:
                 raise CannotDelete(f"pods keep coming to it, pod {key} the last of them")
             found = drain.drainability(info, rules, disruptions, pods.now)
             must_stay = found.outcome is DrainOutcome.WAIT or (
@@ -120,18 +129,22 @@ class NodeDrain:
             )
             if must_stay and self.ends_at is None:
                 raise CannotDelete(f"pod {key} {found.detail}")
-            is_protected = self.ends_at is not None and (must_stay or _is_do_not_disrupt(pod))
-            evictions[pod.metadata.uid] = replace(_eviction(pod, options, now), is_protected=is_protected)
+            is_protected = self.ends_at is not None and (must_stay or uid in kept or _is_do_not_disrupt(pod))
+            evictions[uid] = replace(eviction(pod, options, now), is_protected=is_protected)
         waiting = tuple(pod.metadata.uid for pod, _ in there)
         daemons = self.daemons if waiting else self._daemons(pods, options, now)
         return replace(self, evictions=evictions, waiting=waiting, daemons=daemons)._waiting_at(now)
 
     def _daemons(self, pods: PodsToDrain, options: ActuationOptions, now: float) -> Mapping[str, PodEviction]:
         """The DaemonSet pods that were present when the last other pod ended, and still are."""
-        evicted = options.evicts_daemons if self.may_have_pods else options.evicts_daemons_of_empty
+        evicted = (
+            options.daemonset_eviction_for_occupied_nodes
+            if self.may_have_pods
+            else options.daemonset_eviction_for_empty_nodes
+        )
         there = {pod.metadata.uid: pod for pod in pods.daemons(evicted=evicted)}
         if self.daemons is None:
-            return {uid: _eviction(pod, options, now) for uid, pod in there.items()}
+            return {uid: eviction(pod, options, now) for uid, pod in there.items()}
         return {uid: each for uid, each in self.daemons.items() if uid in there}
 
     def next_eviction(self, now: float) -> PodEviction | None:
@@ -159,7 +172,7 @@ class NodeDrain:
             return ""
         for each in (self.evictions[uid] for uid in self.waiting):
             if each.evicted_at is None:
-                if now - self.began_at > options.eviction_seconds:
+                if now - self.began_at > options.max_pod_eviction_time_seconds:
                     return f"pod {each.key} could not be evicted in time: {each.error}"
             elif now - each.evicted_at > each.grace_seconds + HEADROOM_SECONDS:
                 return f"pod {each.key} was evicted, and is still there"
@@ -179,13 +192,38 @@ class NodeDrain:
         return replace(self, waits_for=tuple(sorted(keys)))
 
 
+def _kept_by_gangs(
+    there: Iterable[tuple[Pod, DrainInfo]], budgets: Iterable[GangBudget], evictions: Mapping[str, PodEviction]
+) -> dict[str, str]:
+    """Why gangs allow no eviction of these pods, by the uids of those that have not been evicted."""
+    left = RemainingDisruptions(gangs=budgets)
+    waiting = []
+    for pod, info in there:
+        known = evictions.get(pod.metadata.uid)
+        if not drain.counts_for_gang(pod):
+            continue
+        if known is None or known.evicted_at is None:
+            waiting.append((pod.metadata.uid, info))
+        else:  # the informer has not seen its deletion
+            left.take(left.used_by(info))
+    kept = {}
+    for uid, info in waiting:
+        found = drain.drainability_by_budgets(info, left)
+        if found.outcome is DrainOutcome.BLOCKED:
+            kept[uid] = found.detail
+        else:
+            left.take(left.used_by(info))
+    return kept
+
+
 def _is_do_not_disrupt(pod: Pod) -> bool:
     return pod.metadata.annotation(ANNOTATION_DO_NOT_DISRUPT) == "true"
 
 
-def _eviction(pod: Pod, options: ActuationOptions, now: float) -> PodEviction:
+def eviction(pod: Pod, options: ActuationOptions, now: float) -> PodEviction:
+    """The eviction of a pod; one that already terminates counts as evicted."""
     meta = pod.metadata
-    grace = min(round(pods_on_nodes.drain_info(pod).grace_seconds), options.most_grace_seconds)
+    grace = min(round(pods_on_nodes.drain_info(pod).grace_seconds), options.max_graceful_termination_sec)
     evicted_at = now if meta.deletion_timestamp is not None else None
     return PodEviction(meta.namespace, meta.name, meta.uid, grace, evicted_at=evicted_at)
 

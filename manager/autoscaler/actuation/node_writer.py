@@ -1,7 +1,7 @@
 """The only writer that changes, drains and deletes nodes, for scale-down and for scans.
 
-Before every write it checks that this process still leads. A patch applies to the version that was read, so that
-concurrent writes of others survive.
+Its client is fenced: it sends no write once another process leads. A patch applies to the version that was read, so
+that concurrent writes of others survive.
 """
 
 import threading
@@ -10,12 +10,11 @@ from dataclasses import dataclass
 
 from manager.autoscaler.cloudprovider.contract import NodeRef
 from manager.autoscaler.cloudprovider.guard import Guard
-from manager.autoscaler.cluster_state.registry_store import NOT_LEADING, LeadershipLost
 from manager.autoscaler.snapshot.taints import NodePatch
 from shared.api.core import Node, Pod
 from shared.errors import HeadroomError
 from shared.kube.client import Client
-from shared.kube.errors import Conflict, NotFound
+from shared.kube.errors import Conflict, LeadershipLost, NotFound
 from shared.kube.resources import NODES, PODS
 
 ATTEMPTS = 4  # others write Nodes, too, but not all the time
@@ -46,15 +45,16 @@ class NodeWriter:
     may_write: Callable[[], bool]
 
     def check_leads(self) -> None:
+        """Before a call that is no write to the API server."""
         if not self.may_write():
-            raise LeadershipLost(NOT_LEADING)
+            raise LeadershipLost
 
     def node(self, name: str) -> Node:
         """The Node, read from the API server. Raises NodeVanished."""
         try:
             return self.client.get(NODES, name, into=Node)
         except NotFound as error:
-            raise NodeVanished(f"Node {name} is not there any more") from error
+            raise NodeVanished(f"Node {name} is does not exist any more") from error
 
     def pods_on(self, name: str) -> tuple[Pod, ...]:
         """All pods bound to the node, read from the API server. Raises UnreadablePod."""
@@ -69,7 +69,6 @@ class NodeWriter:
         Raises NodeVanished, and Conflict if others keep writing.
         """
         for attempt in range(1, ATTEMPTS + 1):
-            self.check_leads()
             node = self.node(name)
             patch = patch_of(node)
             if patch is None:
@@ -78,7 +77,7 @@ class NodeWriter:
             try:
                 self.client.patch(NODES, name, {**patch, "metadata": metadata})
             except NotFound as error:
-                raise NodeVanished(f"Node {name} is not there any more") from error
+                raise NodeVanished(f"Node {name} is does not exist any more") from error
             except Conflict:
                 if attempt == ATTEMPTS:
                     raise
@@ -86,15 +85,13 @@ class NodeWriter:
                 return
 
     def evict(self, namespace: str, name: str, uid: str, grace_seconds: int | None = None) -> None:
-        self.check_leads()
         self.client.evict(namespace, name, uid=uid, grace_period_seconds=grace_seconds)
 
-    def delete_machines(self, group: str, nodes: Sequence[NodeRef]) -> None:
+    def delete_machines(self, group: str, nodes: Sequence[NodeRef], *, below_min: bool = False) -> None:
         """Deletes machines in one cloud call. The caller holds `cloud_lock`. Raises ProviderError."""
         self.check_leads()
-        self.guard.delete_nodes(group, nodes)
+        self.guard.delete_nodes(group, nodes, below_min=below_min)
 
     def delete_node(self, name: str, uid: str) -> None:
         """Deletes the Node object of a machine that no longer exists."""
-        self.check_leads()
         self.client.delete(NODES, name, uid=uid)

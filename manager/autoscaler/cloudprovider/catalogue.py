@@ -74,7 +74,7 @@ def _amount_mistakes(field: str, quantities: Quantities, *, required: bool) -> I
         text = quantities.get(resource)
         where = f"{field}.{resource}"
         if text is None:
-            yield where, None, "a machine has some of it"
+            yield where, None, "must be above 0"
             continue
         try:
             amount = quantity.milli(text)
@@ -87,9 +87,9 @@ def _amount_mistakes(field: str, quantities: Quantities, *, required: bool) -> I
 
 def _implausible(resource: str, amount: float) -> str:
     if resource == CPU and not _CORES[0] <= amount <= _CORES[1]:
-        return f"{amount:g} cores: no machine type has them; the unit is a core, with m a thousandth"
+        return f"{amount:g} cores are impossible; the unit is a core, with m for a thousandth"
     if resource == MEMORY and not _MEMORY_GIB[0] <= amount / GIB <= _MEMORY_GIB[1]:
-        return f"{amount:g} bytes: no machine type has them; the unit is a byte, with Gi a GiB"
+        return f"{amount:g} bytes are impossible; the unit is a byte, with Gi for a GiB"
     if resource == PODS and not 1 <= amount <= _MOST_PODS:
         return f"not from 1 to {_MOST_PODS}"
     return "" if amount >= 0 else "negative"

@@ -45,9 +45,9 @@ def _of_group(provider: str, group: Group) -> Iterator[InvalidAnswer]:
         ("target_size", group.target_size),
     ):
         if value < 0:
-            yield no(field, value, "a size is not negative")
+            yield no(field, value, "must not be negative")
     if group.target_size > MOST_NODES:
-        yield no("target_size", group.target_size, f"no group has more than {MOST_NODES} nodes")
+        yield no("target_size", group.target_size, f"a group has at most {MOST_NODES} nodes")
     if group.min_size > group.max_size:
         yield no("min_size", group.min_size, f"above max_size {group.max_size}")
 
@@ -61,7 +61,7 @@ def membership(provider: str, groups: Mapping[str, Group], instances: Mapping[st
     owners: dict[str, str] = {}
     for group, members in instances.items():
         if len(members) > MOST_NODES:
-            problem = f"no group has more than {MOST_NODES} nodes"
+            problem = f"a group has at most {MOST_NODES} nodes"
             refused[group] = InvalidAnswer(provider, group, "instances", len(members), problem)
             continue
         for position, member in enumerate(members):
@@ -91,17 +91,17 @@ def options(provider: str, group: str, given: GroupOptions) -> None:
         if value is None or isinstance(value, bool):
             continue
         if not math.isfinite(value) or value < 0:
-            raise InvalidAnswer(provider, group, f"options.{field.name}", value, "not a number from 0 on")
+            raise InvalidAnswer(provider, group, f"options.{field.name}", value, "must be a number of at least 0")
         if field.name == "max_node_provision_seconds" and value == 0:
-            raise InvalidAnswer(provider, group, f"options.{field.name}", value, "no node comes at once")
+            raise InvalidAnswer(provider, group, f"options.{field.name}", value, "must be above 0")
         if field.name in _SHARES and value > 1:
-            raise InvalidAnswer(provider, group, f"options.{field.name}", value, "a share is at most 1")
+            raise InvalidAnswer(provider, group, f"options.{field.name}", value, "must be at most 1")
 
 
 def atomic(provider: str, group: Group, given: GroupOptions) -> None:
     """Raises InvalidAnswer for a group that would at once have more nodes than any group may."""
     if given.zero_or_max_node_scaling and group.max_size > MOST_NODES:
-        problem = f"no group has more than {MOST_NODES} nodes, and this one has all of its nodes or none"
+        problem = f"a group has at most {MOST_NODES} nodes, and this one scales all of them at once"
         raise InvalidAnswer(provider, group.id, "max_size", group.max_size, problem)
 
 
@@ -117,7 +117,7 @@ def template(provider: str, group: str, node: Node) -> None:
                 raise InvalidAnswer(provider, group, f"template.{part}[{resource}]", text, "negative")
         for resource in (names.CPU, names.MEMORY):
             if quantity.milli(amounts.get(resource, 0)) <= 0:
-                problem = "a node has some of it"
+                problem = "must be above 0"
                 raise InvalidAnswer(provider, group, f"template.{part}[{resource}]", amounts.get(resource), problem)
 
 
@@ -131,10 +131,12 @@ def check_created(provider: str, given: Created, *, prefix: str, existing: Mappi
         if found is not None:
             raise found
         if not group.id.rpartition("/")[2].startswith(prefix):
-            raise InvalidAnswer(provider, group.id, "id", group.id, f"a created group's name begins with {prefix!r}")
+            raise InvalidAnswer(
+                provider, group.id, "id", group.id, f"a created group's name must begin with {prefix!r}"
+            )
         if group.id in existing:
-            raise InvalidAnswer(provider, group.id, "id", group.id, "a created group was there before")
+            raise InvalidAnswer(provider, group.id, "id", group.id, "a created group must not exist already")
         if group.target_size != 0:
-            raise InvalidAnswer(provider, group.id, "target_size", group.target_size, "a created group is empty")
+            raise InvalidAnswer(provider, group.id, "target_size", group.target_size, "a created group must be empty")
         if not group.autoprovisioned:
-            raise InvalidAnswer(provider, group.id, "autoprovisioned", False, "a created group is autoprovisioned")
+            raise InvalidAnswer(provider, group.id, "autoprovisioned", False, "a created group must be autoprovisioned")

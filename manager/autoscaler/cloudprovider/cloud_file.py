@@ -28,18 +28,31 @@ class ReloadedFile(Generic[T]):
         self._path = path
         self._load = load
         self._problem = ""
+        self._content = _content(path)
         self.cloud = load(path)
 
     def reread(self) -> T:
+        """Parses the file only if its content has changed."""
+        before, self._content = self._content, _content(self._path)
+        if self._content is not None and self._content == before:
+            return self.cloud
         problem = ""
         try:
             self.cloud = self._load(self._path)
         except InvalidInput as error:
             problem = str(error)
         if problem and problem != self._problem:
-            logger.error("the last good configuration stays: %s", problem)
+            logger.error("the configuration was rejected, the last valid one stays in effect: %s", problem)
         self._problem = problem
         return self.cloud
+
+
+def _content(path: Path) -> bytes | None:
+    """None if it cannot be read, upon which the file's own reader says why."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
 
 
 def refuse_first(mistakes: Iterator[Mistake], source: Path) -> None:
@@ -49,15 +62,17 @@ def refuse_first(mistakes: Iterator[Mistake], source: Path) -> None:
 
 
 def named_twice(names: Sequence[str], field: str) -> Iterator[Mistake]:
+    seen: set[str] = set()
     for position, name in enumerate(names):
-        if name in names[:position]:
+        if name in seen:
             yield f"{field}[{position}].name", name, "twice"
+        seen.add(name)
 
 
 def taint_mistakes(taints: Sequence[Taint], field: str) -> Iterator[Mistake]:
     for position, taint in enumerate(taints):
         if not taint.key:
-            yield f"{field}[{position}].key", taint.key, "a taint has a key"
+            yield f"{field}[{position}].key", taint.key, "a taint needs a key"
         if taint.effect not in TAINT_EFFECTS:
             yield f"{field}[{position}].effect", taint.effect, f"one of {', '.join(TAINT_EFFECTS)}"
 

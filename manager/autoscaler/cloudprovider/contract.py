@@ -2,22 +2,22 @@
 
 How clouds implement each call:
 
-| call            | external gRPC                 | AWS auto-scaling groups       |
-|-----------------|-------------------------------|-------------------------------|
-| refresh         | Refresh                       | DescribeAutoScalingGroups     |
-| groups          | NodeGroups, ...TargetSize     | min, max, desired capacity    |
-| instances       | NodeGroupNodes                | instances' lifecycle state    |
-| group_of        | NodeGroupForNode              | the instance's group          |
-| launched_at     | Unsupported                   | DescribeInstances             |
-| template        | ...TemplateNodeInfo           | launch template, tags         |
-| options         | ...GetOptions                 | tags                          |
-| increase        | ...IncreaseSize               | SetDesiredCapacity; or fleet, |
-|                 |                               | that joins at later refreshes |
-| decrease_target | ...DecreaseTargetSize         | SetDesiredCapacity            |
-| delete_nodes    | ...DeleteNodes                | terminate with decrement,     |
-|                 |                               | one by one, until one fails   |
-| create_group    | Unsupported                   | Unsupported                   |
-| pricing         | PricingNodePrice, ...PodPrice | none (a price file)           |
+| call            | external gRPC                 | AWS groups             | Cluster API        | Karpenter           |
+|-----------------|-------------------------------|------------------------|--------------------|---------------------|
+| refresh         | Refresh                       | Describe...Groups      | its objects        | its objects         |
+| groups          | NodeGroups, ...TargetSize     | min, max, desired      | bounds, replicas   | machine types       |
+| instances       | NodeGroupNodes                | lifecycle state        | Machines           | NodeClaims          |
+| group_of        | NodeGroupForNode              | instance's group       | Machine's group    | NodeClaim's group   |
+| launched_at     | Unsupported                   | DescribeInstances      | Machine's age      | NodeClaim's age     |
+| template        | ...TemplateNodeInfo           | launch template, tags  | annotations        | the catalogue       |
+| options         | ...GetOptions                 | tags                   | annotations        | Unsupported         |
+| increase        | ...IncreaseSize               | desired capacity, or a | replicas           | creates NodeClaims  |
+|                 |                               | fleet that joins later |                    |                     |
+| decrease_target | ...DecreaseTargetSize         | desired capacity       | replicas           | Refused             |
+| delete_nodes    | ...DeleteNodes                | terminate, decrement,  | marked Machines    | deletes NodeClaims, |
+|                 |                               | until one fails        | at once            | until one fails     |
+| create_group    | Unsupported                   | Unsupported            | MachineDeployment  | in the registry     |
+| pricing         | PricingNodePrice, ...PodPrice | none (a price file)    | prices of its file | the catalogue       |
 
 Calls are synchronous; `guard.Guard` gives them a deadline, checks the answers and leaves unmanaged groups alone.
 All raise ProviderError. An instance's id is its Node's `spec.providerID`.
@@ -38,6 +38,8 @@ from shared.quantity import Amounts
 
 
 class InstanceState(enum.StrEnum):
+    """Where a machine is in its life. An instance that is being deleted no longer counts towards the target."""
+
     UNKNOWN = "Unknown"
     RUNNING = "Running"
     CREATING = "Creating"
@@ -138,7 +140,7 @@ class GroupSpec:
 
 class NoticeKind(enum.StrEnum):
     DELETED_BY_OTHERS = "deleted by others"  # a node goes, and not on our word
-    HELD_BACK = "held back"  # nodes of an increase are not asked for yet
+    DELAYED = "delayed"  # nodes of an increase are not asked for yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +201,12 @@ class Provider(Protocol):
 
     def unknown_groups(self) -> Mapping[str, str]:
         """Groups that machines of the cloud name, and that are not there, each with what is known of it."""
+        return {}
+
+    def strays(self) -> Mapping[str, Sequence[str]]:
+        """Instances that never become nodes, so that they are to be deleted: ids by group. These are instances of
+        unknown groups, and those that this provider has launched for a group in enforce mode and given up.
+        """
         return {}
 
     def notices(self) -> Sequence[CloudNotice]:

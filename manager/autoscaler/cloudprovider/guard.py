@@ -57,7 +57,7 @@ class CloudObservation:
 
     `refused` are managed groups that cannot be judged, each with the reason, and unknown groups that the cloud named;
     `unmanaged` are not ours. `group_of_node` maps Nodes, by name, to their group in `groups`. `notices` are about
-    managed groups, each in one observation.
+    managed groups, each in one observation. `strays` are instances that never become nodes, also of unknown groups.
     """
 
     groups: Mapping[str, ObservedGroup] = field(default_factory=dict)
@@ -65,6 +65,14 @@ class CloudObservation:
     unmanaged: frozenset[str] = frozenset()
     group_of_node: Mapping[str, str] = field(default_factory=dict)
     notices: tuple[CloudNotice, ...] = ()
+    strays: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def member(self, group: str, node: NodeRef) -> InstanceState | None:
+        """The state of the node's machine in this group; None if it is not in it, whatever its labels say."""
+        found = () if group not in self.groups else self.groups[group].instances
+        states = (each.state for each in found if each.provider_id == node.provider_id)
+        by_node = InstanceState.UNKNOWN if self.group_of_node.get(node.name) == group else None
+        return next(states, by_node)
 
 
 class CloudObserver:
@@ -73,29 +81,35 @@ class CloudObserver:
     def __init__(self, provider: Provider, ownership: Ownership) -> None:
         self._provider = provider
         self._ownership = ownership
-        self._told: dict[str, str] = {}  # refusals by group, as they were logged
-        self._passed_by: dict[str, str] = {}  # other errors, by the call, as they were logged
+        self._told: Mapping[str, str] = {}  # refusals by group, as they were logged
+        self._passed_by: Mapping[str, str] = {}  # other errors, by the call, as they were logged
         self._options_of: dict[str, GroupOptions] = {}  # the last answers
 
     def observe(self, nodes: Sequence[NodeRef]) -> CloudObservation:
         """All managed groups, their instances and options, and the group of each node. Raises ProviderError."""
         self._provider.refresh()
-        refused: dict[str, ProviderError] = {}
-        passed_by: dict[str, ProviderError] = {}
-        listed = [self._sized(group, refused) for group in self._provider.groups()]
+        sized = [self._sized(group) for group in self._provider.groups()]
+        listed = [group for group, _ in sized]
+        refused = {group.id: error for group, error in sized if error is not None}
         impossible = checks.listing(self._provider.name, listed)
         refused |= {group: error for group, error in impossible.items() if self._ownership.owns(group)}
         own = {group.id: group for group in listed if self._ownership.owns(group.id) and group.id not in refused}
         missing = self._ownership.listed.keys() - {group.id for group in listed}
-        refused |= {group: Refused(self._provider.name, group, "listed as ours, and not there") for group in missing}
-        unknown = self._provider.unknown_groups().items()
-        refused |= {group: Refused(self._provider.name, group, what) for group, what in unknown}
+        refused |= {
+            group: Refused(self._provider.name, group, "the node group exists in the registry but not in the cloud")
+            for group in missing
+        }
+        unknown = self._provider.unknown_groups()
+        refused |= {group: Refused(self._provider.name, group, what) for group, what in unknown.items()}
+        passed_by: dict[str, ProviderError] = {}
         instances: dict[str, tuple[Instance, ...]] = {}
         options: dict[str, GroupOptions] = {}
         for group in own:
             try:
                 instances[group] = tuple(self._provider.instances(group))
-                options[group] = self._options(group, passed_by)
+                options[group], problem = self._options(group)
+                if problem is not None:
+                    passed_by[f"options of group {group}"] = problem
                 checks.atomic(self._provider.name, self._ownership.bounded(own[group]), options[group])
             except (InvalidAnswer, Refused) as error:
                 refused[group] = error
@@ -106,58 +120,52 @@ class CloudObserver:
             if name not in refused
         }
         unmanaged = frozenset(group.id for group in listed if not self._ownership.owns(group.id))
-        placed = self._placed(nodes, groups, unmanaged, refused, passed_by)
-        errors = {what: str(error) for what, error in passed_by.items()}
-        for what in (each for each in errors if self._passed_by.get(each) != errors[each]):
-            logger.warning("no %s: %s", what, errors[what], extra={"provider": self._provider.name})
-        self._passed_by = errors
-        reasons = {group: str(error) for group, error in refused.items()}
-        for group in reasons.keys() - {group for group, why in self._told.items() if reasons.get(group) == why}:
-            logger.warning("group refused: %s", reasons[group], extra={"provider": self._provider.name, "group": group})
-        self._told = reasons
+        placed, unplaced = self._placed(nodes, groups)
+        of_node = {name: group for name, group in placed.items() if group in groups}
+        for name, group in placed.items():
+            if group not in groups and group not in unmanaged and group not in refused:
+                what = f"group of node {name}"
+                refused[group] = InvalidAnswer(self._provider.name, group, what, group, "the group does not exist")
+        self._log({what: str(error) for what, error in (passed_by | unplaced).items()}, refused)
         notices = tuple(each for each in self._provider.notices() if each.group in groups or each.group in refused)
-        return CloudObservation(groups, refused, unmanaged, placed, notices)
+        given_up = self._provider.strays().items()
+        strays = {group: tuple(ids) for group, ids in given_up if ids and (group in unknown or group in groups)}
+        return CloudObservation(groups, refused, unmanaged, of_node, notices, strays)
 
-    def _sized(self, group: Group, refused: dict[str, ProviderError]) -> Group:
-        """The group with its target, if it is ours: an unmanaged group may be unreadable."""
+    def _sized(self, group: Group) -> tuple[Group, ProviderError | None]:
+        """The group with its target, if it is ours: an unmanaged group may be unreadable. Or why it is refused."""
         if not self._ownership.owns(group.id):
-            return group
+            return group, None
         try:
-            return dataclasses.replace(group, target_size=self._provider.target_size(group))
+            return dataclasses.replace(group, target_size=self._provider.target_size(group)), None
         except (InvalidAnswer, Refused) as error:
-            refused[group.id] = error
-            return group
+            return group, error
 
-    def _options(self, group: str, passed_by: dict[str, ProviderError]) -> GroupOptions:
-        """The group's options. After an error the last answer stays, because options are optional."""
+    def _options(self, group: str) -> tuple[GroupOptions, ProviderError | None]:
+        """The group's options. After an error, which is returned, too, the last answer stays: options are optional."""
         try:
             found = self._provider.options(group)
         except Unsupported:
-            return GroupOptions()
+            return GroupOptions(), None
         except (InvalidAnswer, NoAnswer):
             raise
         except ProviderError as error:
-            passed_by[f"options of group {group}"] = error
-            return self._options_of.get(group, GroupOptions())
+            return self._options_of.get(group, GroupOptions()), error
         checks.options(self._provider.name, group, found)
         self._options_of[group] = found
-        return found
+        return found, None
 
     def _placed(
-        self,
-        nodes: Sequence[NodeRef],
-        groups: Mapping[str, ObservedGroup],
-        unmanaged: frozenset[str],
-        refused: dict[str, ProviderError],
-        passed_by: dict[str, ProviderError],
-    ) -> dict[str, str]:
-        """The group of each node, by the instances; the cloud is asked about the others. Unknown groups that it names
-        go to `refused`.
+        self, nodes: Sequence[NodeRef], groups: Mapping[str, ObservedGroup]
+    ) -> tuple[dict[str, str], dict[str, ProviderError]]:
+        """The group of each node, by the instances; the cloud is asked about the others, and may name a group that is
+        not there. Errors are returned by what they are about.
 
         A node that the cloud does not know belongs to no group, as machines of other clouds do.
         """
         by_id = {each.provider_id: name for name, group in groups.items() for each in group.instances}
         placed: dict[str, str] = {}
+        errors: dict[str, ProviderError] = {}
         asks = True
         for node in nodes:
             group = by_id.get(node.provider_id)
@@ -169,16 +177,20 @@ class CloudObserver:
                 except NoAnswer:
                     raise
                 except ProviderError as error:
-                    passed_by[f"group of node {node.name}"] = error
-            if group is None:
-                continue
-            if group in groups:
+                    errors[f"group of node {node.name}"] = error
+            if group is not None:
                 placed[node.name] = group
-            elif group not in unmanaged and group not in refused:
-                refused[group] = InvalidAnswer(
-                    self._provider.name, group, f"group of node {node.name}", group, "there is no such group"
-                )
-        return placed
+        return placed, errors
+
+    def _log(self, errors: Mapping[str, str], refused: Mapping[str, ProviderError]) -> None:
+        """Logs what is new."""
+        for what in (each for each in errors if self._passed_by.get(each) != errors[each]):
+            logger.warning("no %s: %s", what, errors[what], extra={"provider": self._provider.name})
+        self._passed_by = errors
+        reasons = {group: str(error) for group, error in refused.items()}
+        for group in reasons.keys() - {group for group, why in self._told.items() if reasons.get(group) == why}:
+            logger.warning("group refused: %s", reasons[group], extra={"provider": self._provider.name, "group": group})
+        self._told = reasons
 
 
 class Guard(CloudReader):
@@ -244,7 +256,7 @@ class Guard(CloudReader):
         """Adds `delta` > 0 nodes, within the bounds."""
         before = self._writable(group).group
         if delta <= 0:
-            raise Refused(self.name, group, f"an increase is positive: {delta}")
+            raise Refused(self.name, group, f"an increase must be positive: {delta}")
         if before.target_size + delta > before.max_size:
             raise Refused(self.name, group, f"{before.target_size} + {delta} is above the maximum of {before.max_size}")
         self._write("increase", group, lambda: self._provider.increase(group, delta))
@@ -254,7 +266,7 @@ class Guard(CloudReader):
         """Takes `delta` > 0 missing nodes off the target."""
         seen = self._writable(group)
         if delta <= 0:
-            raise Refused(self.name, group, f"a decrease is positive: {delta}")
+            raise Refused(self.name, group, f"a decrease must be positive: {delta}")
         staying = sum(each.state is not InstanceState.DELETING for each in seen.instances)
         if seen.group.target_size - delta < staying:
             raise Refused(
@@ -268,16 +280,19 @@ class Guard(CloudReader):
 
         `below_min`: they never worked, so the minimum does not apply.
         """
+        if below_min and group in self.observed.strays and group not in self.observed.groups:
+            self._delete_strays(group, nodes)
+            return
         seen = self._writable(group)
         ids = {node.provider_id for node in nodes}
         if len(ids) < len(nodes) or not nodes:
             raise Refused(self.name, group, f"{len(nodes)} nodes to delete with {len(ids)} different ids")
-        members = {each.provider_id: each for each in seen.instances}
         for node in nodes:
-            if node.provider_id not in members and self.observed.group_of_node.get(node.name) != group:
+            state = self.observed.member(group, node)
+            if state is None:
                 raise Refused(self.name, group, f"node {node.name} ({node.provider_id}) is not in it")
-            if node.provider_id in members and members[node.provider_id].state is InstanceState.DELETING:
-                raise Refused(self.name, group, f"node {node.name} ({node.provider_id}) is being deleted already")
+            if state is InstanceState.DELETING:
+                raise Refused(self.name, group, f"node {node.name} ({node.provider_id}) is already being deleted")
         size = seen.group.target_size if below_min else seen.group.settled_size
         if size - len(nodes) < (0 if below_min else seen.group.min_size):
             raise Refused(self.name, group, f"{size} - {len(nodes)} is below the minimum of {seen.group.min_size}")
@@ -289,6 +304,15 @@ class Guard(CloudReader):
         )
         self._retarget(group, -len(nodes), leaving)
 
+    def _delete_strays(self, group: str, nodes: Sequence[NodeRef]) -> None:
+        self._check_doubt(group)
+        strays, ids = self.observed.strays, {node.provider_id for node in nodes}
+        if foreign := sorted(ids.difference(strays[group])):
+            raise Refused(self.name, group, f"{foreign[0]} is none of its instances without a machine")
+        self._write("delete nodes", group, lambda: self._provider.delete_nodes(group, nodes), in_steps=len(ids) > 1)
+        left = {**strays, group: tuple(each for each in strays[group] if each not in ids)}
+        self._observed = dataclasses.replace(self.observed, strays=left)
+
     def is_in_doubt(self, group: str) -> bool:
         """Whether the group must be observed again before the next write."""
         return group in self._in_doubt
@@ -297,7 +321,7 @@ class Guard(CloudReader):
         """Creates an empty group with the auto-provisioning prefix, which makes it ours."""
         observed = self.observed
         if not self._ownership.prefix or spec.prefix != self._ownership.prefix:
-            raise Refused(self.name, "", f"a group with the prefix {spec.prefix!r} would not be ours")
+            raise Refused(self.name, "", f"a group with the prefix {spec.prefix!r} would not be managed")
         self._check_doubt(NEW_GROUPS)
         existing = {**observed.groups, **observed.refused, **dict.fromkeys(observed.unmanaged)}
 
@@ -315,7 +339,7 @@ class Guard(CloudReader):
         """Deletes an empty autoprovisioned group."""
         seen = self._writable(group)
         if not seen.group.autoprovisioned or not self._ownership.has_prefix(group):
-            raise Refused(self.name, group, "not autoprovisioned, and stays")
+            raise Refused(self.name, group, "not created by auto-provisioning, so it is not deleted")
         if seen.group.target_size or seen.instances:
             raise Refused(
                 self.name, group, f"not empty: target {seen.group.target_size}, {len(seen.instances)} instances"
@@ -334,23 +358,23 @@ class Guard(CloudReader):
             try:
                 self._caller.call(what, end)
             except ProviderError as error:
-                logger.warning("the provider was not left tidily: %s", error)
+                logger.warning("closing the provider failed: %s", error)
         self._caller.close()
 
     def _writable(self, group: str) -> ObservedGroup:
         if not self._ownership.owns(group):
-            raise Refused(self.name, group, "neither listed nor named with the prefix: it is not ours")
+            raise Refused(self.name, group, "neither listed nor named with the prefix, so Headroom does not manage it")
         self._check_doubt(group)
         observed = self.observed
         if group in observed.refused:
-            raise Refused(self.name, group, f"not believed: {observed.refused[group].problem}")
+            raise Refused(self.name, group, f"rejected: {observed.refused[group].problem}")
         if group not in observed.groups:
             raise Refused(self.name, group, "not there")
         return observed.groups[group]
 
     def _check_doubt(self, group: str) -> None:
         if group in self._in_doubt:
-            raise Later(self.name, group, f"to be observed again first, after: {self._in_doubt[group].problem}")
+            raise Later(self.name, group, f"it must be observed again first, after: {self._in_doubt[group].problem}")
 
     def _write(self, what: str, group: str, work: Callable[[], T], *, in_steps: bool = False) -> T:
         """`in_steps`: part of it may have taken effect before the step that failed, whatever the error says."""

@@ -47,7 +47,7 @@ def is_reserved(key: str) -> bool:
 
 def label_problem(key: str, value: str) -> str:
     """Why a group may not ask for this label; empty if it may."""
-    return syntax_problem(key, value) or ("a label of this domain is not a group's to set" if is_reserved(key) else "")
+    return syntax_problem(key, value) or ("a group must not set labels of this domain" if is_reserved(key) else "")
 
 
 def group_name(prefix: str, machine_type: str, suffix: str, most: int) -> str:

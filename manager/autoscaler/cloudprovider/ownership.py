@@ -60,7 +60,7 @@ def parse_nodes(texts: Iterable[str], *, source: str = FLAG) -> dict[str, SizeBo
         if not group.strip():
             raise refused("expected <min>:<max>:<group>")
         if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in (low, high)):
-            raise refused("the bounds are whole numbers, not negative")
+            raise refused("the bounds must be whole numbers of at least 0")
         bounds = SizeBounds(int(low), int(high))
         if bounds.min_size > bounds.max_size:
             raise refused(f"the minimum {bounds.min_size} is above the maximum {bounds.max_size}")

@@ -38,7 +38,7 @@ class ManagedGroups:
     """What a provider may need to know about the managed groups, all by id: the listed ones, those in enforce mode,
     the options of its own that they have, and the options of groups whose cloud overrides none. `minds_drift`: it
     matters whether instances have drifted, so a cloud may be asked for that. `discovery` says in the words of the cloud
-    which further groups are managed. `enforces`: groups that the settings do not name are in enforce mode.
+    which further groups are managed.
     """
 
     listed: Collection[str] = ()
@@ -47,7 +47,6 @@ class ManagedGroups:
     options: GroupOptions = field(default_factory=GroupOptions)
     minds_drift: bool = False
     discovery: Collection[str] = ()
-    enforces: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +68,7 @@ class ProviderRequest:
     def file(self) -> Path:
         """The file of a provider that needs one. Raises InvalidInput without it."""
         if self.config is None:
-            raise InvalidInput(source="--cloud-config", field="cloudConfig", value="", problem="a file is needed")
+            raise InvalidInput(source="--cloud-config", field="cloudConfig", value="", problem="needs a file")
         return self.config
 
 
@@ -87,7 +86,8 @@ class ProviderPlugin:
     missing where it does not. `with_file`: the plug-in as it is with this file, where that changes what it can do; it
     may raise InvalidInput. `groups_opt_in`: it lists only groups that ask in the
     cloud for an autoscaler, so that they need not be listed here, too. `discovers_groups`: it does so where
-    `ManagedGroups.discovery` is given.
+    `ManagedGroups.discovery` is given. `marks_own_nodes`: it marks all of its nodes with `karpenter.sh/do-not-disrupt`,
+    which therefore keeps none of them here.
     """
 
     make: Callable[[ProviderRequest], Provider]
@@ -98,6 +98,7 @@ class ProviderPlugin:
     creation_needs: str = ""
     groups_opt_in: bool = False
     discovers_groups: bool = False
+    marks_own_nodes: bool = False
     group_options: type[ProviderGroupOptions] | None = None
     with_file: "Callable[[Path | None], ProviderPlugin] | None" = None
 

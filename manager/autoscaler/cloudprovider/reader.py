@@ -113,7 +113,7 @@ class GuardedPrices:
             raise Unpriced(why) from error
         self._offered.add(what)
         if not math.isfinite(price) or price < 0:
-            why = self._unpriced[key] = f"{what}: {price!r} is no price"
+            why = self._unpriced[key] = f"{what}: {price!r} is not a price"
             raise Unpriced(why)
         self._known[key] = price
         return price

@@ -88,7 +88,7 @@ class RightsReview:
         if not self._missing:
             return {}
         source = f"rights of the cloud provider {self._provider}"
-        problem = "not granted; the chart's rules for this provider have them"
+        problem = "not granted; the chart's rules for this provider grant them"
         missing = ", ".join(map(str, self._missing))
         return {source: InvalidInput(source=source, field="rights", value=missing, problem=problem)}
 

@@ -1,6 +1,6 @@
 """The cluster's cost per hour, and its shares."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,16 +18,37 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
+class RequestedCost:
+    """The hourly cost of what some pods request: of nodes' own resources, and of Mid and Batch."""
+
+    requested: float
+    used: float
+
+
+@dataclass(frozen=True)
+class KindCost:
+    """The cost of all placed pods of one kind, which share namespace and labels."""
+
+    namespace: str
+    labels: Mapping[str, str]
+    cost: RequestedCost
+
+
+@dataclass(frozen=True)
 class Cost:
     """The cost in the price model's currency per hour.
 
     `by_node` holds the nodes that have a price, `by_group` has nodes without a group under the empty name. `unpriced`
     are the nodes without a price: no sum includes them. `unknown` says of these, and of nodes
-    whose price is only a guess, why no price is known for which they could be replaced.
+    whose price is only a guess, why no price is known for which they could be replaced. `estimated_groups` are the
+    groups whose nodes have such a price.
 
     The shares do not overlap, and together are at most the `total`: `used` is what pods hold as Mid and Batch, `idle`
     what no pod of any tier requests, and `offered` what is reclaimed from the requests of pods and not held yet.
     Capacity that both Mid and Batch offer counts once, and Batch capacity from the idle part counts as idle.
+
+    `by_kind` divides the same total another way: by the requests of the pods. What no pod requests is in no kind's
+    cost, and what a kind uses as Mid and Batch is no part of its `requested`.
     """
 
     total: float = 0.0
@@ -38,11 +59,27 @@ class Cost:
     unpriced: tuple[str, ...] = ()
     by_node: Mapping[str, float] = field(default_factory=dict, repr=False)
     unknown: Mapping[str, str] = field(default_factory=dict, repr=False)
+    estimated_groups: frozenset[str] = frozenset()
+    by_kind: tuple[KindCost, ...] = field(default=(), repr=False)
+
+    @property
+    def estimated(self) -> int:
+        """The nodes in the sums whose price is a guess."""
+        return sum(name in self.by_node for name in self.unknown)
 
     @property
     def known_by_node(self) -> dict[str, float]:
         """Without guesses."""
         return {name: price for name, price in self.by_node.items() if name not in self.unknown}
+
+    def divided(self, part_of: Callable[[KindCost], str | None]) -> dict[str | None, RequestedCost]:
+        """The costs of all kinds, added up by the part that each belongs to."""
+        found: dict[str | None, RequestedCost] = {}
+        for kind in self.by_kind:
+            part = part_of(kind)
+            before = found.get(part, RequestedCost(0.0, 0.0))
+            found[part] = RequestedCost(before.requested + kind.cost.requested, before.used + kind.cost.used)
+        return found
 
 
 def cluster_cost(
@@ -70,10 +107,10 @@ def cluster_cost(
         group = group_of_node.get(node.name, "")
         if templates and group in templates:
             if group not in of_group:
-                of_group[group] = _price(model, templates[group].machine)
+                of_group[group] = price_of(model, templates[group].machine)
             price, problem = of_group[group]
         else:
-            price, problem = _price(model, node.machine)
+            price, problem = price_of(model, node.machine)
         if problem:
             unknown[node.name] = problem
         if price is None:
@@ -84,7 +121,8 @@ def cluster_cost(
     counted = ~np.isnan(prices)
     if model is None or not counted.any():
         return Cost(unpriced=tuple(unpriced), unknown=unknown)
-    used, idle, offered = (float((prices * share)[counted].sum()) for share in _shares(snapshot, _unit_prices(model)))
+    parts = _parts(snapshot, _unit_prices(model))
+    used, idle, offered = (float((prices * share)[counted].sum()) for share in _shares(snapshot, parts))
     return Cost(
         total=float(prices[counted].sum()),
         by_group=dict(sorted(by_group.items())),
@@ -94,10 +132,17 @@ def cluster_cost(
         unpriced=tuple(unpriced),
         by_node=by_node,
         unknown=unknown,
+        by_kind=_by_kind(snapshot, np.where(counted, prices, 0.0), parts),
     )
 
 
-def _price(model: PricingModel | None, machine: Machine) -> tuple[float | None, str]:
+def estimated_groups(model: PricingModel | None, machines: Mapping[str, Machine]) -> frozenset[str]:
+    """The groups, of these by what a node of each is, whose nodes have a price that is only a guess."""
+    found = {group: price_of(model, machine) for group, machine in machines.items()}
+    return frozenset(group for group, (price, problem) in found.items() if problem and price is not None)
+
+
+def price_of(model: PricingModel | None, machine: Machine) -> tuple[float | None, str]:
     """Per hour, None without one; and why it is not known or only a guess, empty if it is known."""
     if model is None:
         return None, ""
@@ -122,15 +167,23 @@ def _unit_prices(model: PricingModel) -> dict[str, float]:
     return found
 
 
-def _shares(snapshot: ClusterSnapshot, units: Mapping[str, float]) -> tuple[Floats, Floats, Floats]:
+def _parts(snapshot: ClusterSnapshot, units: Mapping[str, float]) -> dict[str, Floats]:
+    """By native resource, the part of each node that one unit of it is; all units of a node are the whole node."""
+    there = {native: _allocatable(snapshot, native) for native in _TIERS_OF}
+    total = sum((there[native] * units.get(native, 0.0) for native in _TIERS_OF), np.zeros(len(snapshot.nodes)))
+    found = {}
+    for native, amount in there.items():
+        priced = amount * units.get(native, 0.0)
+        weight = np.divide(priced, total, out=np.full_like(amount, 1 / len(_TIERS_OF)), where=total > 0)
+        found[native] = np.divide(weight, amount, out=np.zeros_like(amount), where=amount > 0)
+    return found
+
+
+def _shares(snapshot: ClusterSnapshot, parts: Mapping[str, Floats]) -> tuple[Floats, Floats, Floats]:
     """The shares by node, each between 0 and 1, in sum at most 1: used as Mid and Batch, idle, and offered."""
-    weights = {native: _allocatable(snapshot, native) * units.get(native, 0.0) for native in _TIERS_OF}
-    total = weights[CPU] + weights[MEMORY]
     used, idle, offered = (np.zeros(len(snapshot.nodes), np.float64) for _ in range(3))
     for native, (mid, batch) in _TIERS_OF.items():
-        there = _allocatable(snapshot, native)
-        weight = np.divide(weights[native], total, out=np.full_like(there, 1 / len(_TIERS_OF)), where=total > 0)
-        of_whole = np.divide(weight, there, out=np.zeros_like(there), where=there > 0)
+        there, of_whole = _allocatable(snapshot, native), parts[native]
         held_mid, held_batch = _pod_requests(snapshot, mid), _pod_requests(snapshot, batch)
         held = np.minimum(held_mid + held_batch, there)
         free = np.clip(snapshot.free_of(native), 0, there - held)
@@ -142,13 +195,31 @@ def _shares(snapshot: ClusterSnapshot, units: Mapping[str, float]) -> tuple[Floa
     return used, idle, offered
 
 
+def _by_kind(snapshot: ClusterSnapshot, prices: Floats, parts: Mapping[str, Floats]) -> tuple[KindCost, ...]:
+    """What the pods of each kind request, at the prices of their nodes; nodes without a price count nothing."""
+    requested, used = np.zeros(len(snapshot.kinds)), np.zeros(len(snapshot.kinds))
+    for native, tiers in _TIERS_OF.items():
+        placed = snapshot.placed_count * (prices * parts[native])[snapshot.placed_node]
+        priced = np.bincount(snapshot.placed_kind, placed, len(snapshot.kinds))
+        requested += _requests_of(snapshot, native) * priced
+        for tier in tiers:
+            used += _requests_of(snapshot, tier) * priced
+    costs = zip(snapshot.kinds, requested.tolist(), used.tolist(), strict=True)
+    return tuple(KindCost(kind.namespace, kind.labels, RequestedCost(own, held)) for kind, own, held in costs)
+
+
 def _allocatable(snapshot: ClusterSnapshot, resource: str) -> Floats:
     return np.array([max(0, node.allocatable.get(resource, 0)) for node in snapshot.nodes], np.float64)
 
 
 def _pod_requests(snapshot: ClusterSnapshot, resource: str) -> Floats:
     """The sum of the pods' requests on every node."""
-    each = np.array([max(0, kind.requests.get(resource, 0)) for kind in snapshot.kinds], np.float64)
     held = np.zeros(len(snapshot.nodes), np.float64)
+    each = _requests_of(snapshot, resource)
     np.add.at(held, snapshot.placed_node, each[snapshot.placed_kind] * snapshot.placed_count)
     return held
+
+
+def _requests_of(snapshot: ClusterSnapshot, resource: str) -> Floats:
+    """The request of one pod of every kind."""
+    return np.array([max(0, kind.requests.get(resource, 0)) for kind in snapshot.kinds], np.float64)

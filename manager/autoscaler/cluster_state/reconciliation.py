@@ -4,23 +4,22 @@ Pure. The rules are Cluster Autoscaler's; comments mark where ours go further so
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from manager.autoscaler.cloudprovider.contract import InstanceError, InstanceState
-from manager.autoscaler.cloudprovider.guard import CloudObservation, ObservedGroup
+from manager.autoscaler.cloudprovider.contract import InstanceError
+from manager.autoscaler.cloudprovider.guard import CloudObservation
 from manager.autoscaler.cluster_state import registry as bookkeeping
 from manager.autoscaler.cluster_state import state as health
 from manager.autoscaler.cluster_state.actions import Action, ActionKind
+from manager.autoscaler.cluster_state.group_observation import ReconcileRules, observe
 from manager.autoscaler.cluster_state.registry import Registry, Shortage
 from manager.autoscaler.cluster_state.state import (
-    BackoffTimes,
     ClusterState,
     GroupBackoff,
     GroupStatus,
-    HealthLimits,
     Incident,
     IncidentKind,
     Increase,
@@ -28,132 +27,15 @@ from manager.autoscaler.cluster_state.state import (
     ScaleUpRequest,
 )
 from manager.autoscaler.settings.modes import Mode
-from manager.autoscaler.snapshot import cluster
-from manager.autoscaler.snapshot.cluster import NodeState, StateRules
+from manager.autoscaler.snapshot.cluster import NodeState
 from shared import durations
 from shared.api.core import Node
 from shared.explanation import ScaleExplanation
 
-# The fields of Readiness.
-_COUNTED_AS = {NodeState.READY: "ready", NodeState.NOT_STARTED: "not_started", NodeState.UNREADY: "unready"}
-
-
-def _enforced(_: str) -> Mode:
-    return Mode.ENFORCE
-
-
-@dataclass(frozen=True)
-class ReconcileRules:
-    """`modes` is by group. The `now` in `node_states` is ignored.
-
-    A group's own options override the seconds here. `force_delete_unregistered`: also below the group's minimum.
-    """
-
-    modes: Callable[[str], Mode] = _enforced
-    node_states: StateRules = field(default_factory=lambda: StateRules(now=0.0))
-    health: HealthLimits = field(default_factory=HealthLimits)
-    backoff: BackoffTimes = field(default_factory=BackoffTimes)
-    max_node_provision_seconds: float = 900.0
-    force_delete_unregistered: bool = False
-
-
-def _observe(
-    observed: CloudObservation, nodes: Sequence[Node], registry: Registry, rules: ReconcileRules, now: float
-) -> tuple[ClusterState, dict[str, NodeState], dict[str, NodeState]]:
-    """The state as far as cloud and Nodes tell it, and each node's state and readiness by name."""
-    members: dict[str, list[Node]] = {name: [] for name in sorted(observed.groups)}
-    others: list[Node] = []
-    for node in sorted(nodes, key=lambda each: each.metadata.name):
-        members.get(observed.group_of_node.get(node.metadata.name, ""), others).append(node)
-    states: dict[str, NodeState] = {}
-    readiness: dict[str, NodeState] = {}
-    groups: dict[str, GroupStatus] = {}
-    registered = {node.spec.provider_id for node in nodes if node.spec.provider_id}
-    for name, own in members.items():
-        seen = observed.groups[name]
-        known = registry.unregistered.get(name, {})
-        groups[name] = _observe_group(seen, own, registered, known, rules, now, states, readiness)
-    state_rules = replace(rules.node_states, now=now)
-    counts: Counter[str] = Counter()
-    for node in others:
-        states[node.metadata.name] = cluster.node_state(node, state_rules)
-        readiness[node.metadata.name] = found = cluster.node_readiness(node, state_rules)
-        counts[_counted_as(states[node.metadata.name], found)] += 1
-    total = _sum([*(each.readiness for each in groups.values()), Readiness(**counts)])
-    state = ClusterState(
-        groups=groups,
-        refused={name: str(error) for name, error in sorted(observed.refused.items())},
-        unmanaged=observed.unmanaged,
-        ungrouped=tuple(node.metadata.name for node in others),
-        readiness=total,
-        healthy=rules.health.bear(unready=total.unready, total=total.registered),
-    )
-    return state, states, readiness
-
-
-def _counted_as(state: NodeState, readiness: NodeState) -> str:
-    """The state to count: a node that the cloud takes is not a failure, although it never becomes ready again."""
-    return (
-        "suspended" if state is NodeState.INTERRUPTED and readiness is not NodeState.READY else _COUNTED_AS[readiness]
-    )
-
-
-def _observe_group(
-    seen: ObservedGroup,
-    nodes: Sequence[Node],
-    registered: set[str],
-    known: Mapping[str, float],
-    rules: ReconcileRules,
-    now: float,
-    states: dict[str, NodeState],
-    readiness: dict[str, NodeState],
-) -> GroupStatus:
-    state_rules = replace(rules.node_states, now=now)
-    if seen.options.max_node_startup_seconds is not None:
-        state_rules = replace(state_rules, startup_seconds=seen.options.max_node_startup_seconds)
-    provision_seconds = rules.max_node_provision_seconds
-    if seen.options.max_node_provision_seconds is not None:
-        provision_seconds = seen.options.max_node_provision_seconds
-
-    instances = {each.provider_id: each for each in seen.instances}
-    counts: Counter[str] = Counter()
-    unlisted = 0
-    for node in nodes:
-        instance = instances.get(node.spec.provider_id)
-        state, found = cluster.node_state(node, state_rules), cluster.node_readiness(node, state_rules)
-        counted_as = _counted_as(state, found)
-        if instance is None and (found is NodeState.UNREADY or state is NodeState.INTERRUPTED):
-            counted_as = "being_deleted"  # its instance no longer exists
-        elif instance is not None and instance.state is InstanceState.DELETING:
-            state, counted_as = NodeState.TO_BE_DELETED, "being_deleted"
-        states[node.metadata.name], readiness[node.metadata.name] = state, found
-        counts[counted_as] += 1
-        unlisted += instance is None and counted_as != "being_deleted"
-
-    staying = [each for each in seen.instances if each.state is not InstanceState.DELETING]
-    without_node = [each for each in staying if each.provider_id not in registered]
-    broken = tuple(each for each in without_node if each.error is not None)
-    unregistered = {each.provider_id: known.get(each.provider_id, now) for each in without_node if each.error is None}
-    overdue = tuple(sorted(name for name, since in unregistered.items() if since + provision_seconds < now))
-    counts["unregistered"], counts["long_unregistered"] = len(unregistered) - len(overdue), len(overdue)
-    return GroupStatus(
-        group=seen.group,
-        mode=rules.modes(seen.group.id),
-        options=seen.options,
-        provision_seconds=provision_seconds,
-        nodes=tuple(node.metadata.name for node in nodes),
-        readiness=Readiness(**counts),
-        unregistered=dict(sorted(unregistered.items())),
-        overdue=overdue,
-        broken=broken,
-        leaving=len(seen.instances) - len(staying),
-        staying=len(staying) + unlisted,
-    )
-
-
 UNREGISTERED = "no node has registered for it in time"
 NOT_MADE = "it could not be made"
-NEVER_CAME = "they did not come in time"
+STRAY = "its node group is not known, and it gets no machine"
+NEVER_CAME = "they did not register in time"
 NOT_THERE = "the cloud has no instances for them"
 
 TIMEOUT = "timeout"  # error code of the backoff
@@ -183,7 +65,7 @@ def reconcile(
     observed: CloudObservation, nodes: Sequence[Node], registry: Registry, rules: ReconcileRules, now: float
 ) -> Reconciliation:
     """The state of every group at `now`, in Unix seconds. Refused groups keep their registry entries."""
-    state, node_states, node_readiness = _observe(observed, nodes, registry, rules, now)
+    state, nodes_seen = observe(observed, nodes, registry, rules, now)
     total, healthy = state.readiness, state.healthy
     registry = _carry_over(registry, observed, state.groups, rules, now)
     incidents = [
@@ -192,12 +74,15 @@ def reconcile(
     ]
     corrections: list[Action] = []
     for status in state.groups.values():
-        registry = _record_failures(registry, status, rules, now, incidents)
-        registry, timed_out = _follow_request(registry, status, rules, now, incidents)
+        registry, failures = _record_failures(registry, status, rules, now)
+        registry, ended, timed_out = _follow_request(registry, status, rules, now)
+        incidents += [*failures, *ended]
         registry, due = _follow_shortage(registry, status, now, correcting=healthy and status.mode is not Mode.OBSERVE)
         if status.mode is not Mode.OBSERVE:
-            corrections += _corrections(status, rules, healthy=healthy, timed_out=timed_out, short=due)
-    registry = _record_ended_backoffs(registry, now, incidents)
+            strays = observed.strays.get(status.id, ())
+            corrections += _corrections(status, rules, strays, healthy=healthy, timed_out=timed_out, short=due)
+    corrections += _stray_corrections(observed, state.groups, rules)
+    registry, backoffs = _record_ended_backoffs(registry, now)
     groups = {name: _with_registry(status, registry, rules, now) for name, status in state.groups.items()}
     blocked_reason = (
         "" if healthy else f"the cluster is unhealthy: {total.unready} of {total.registered} nodes are unready"
@@ -209,9 +94,9 @@ def reconcile(
         replace(state, groups=groups),
         registry,
         tuple(corrections),
-        tuple(incidents),
-        node_states,
-        node_readiness,
+        (*incidents, *backoffs),
+        {name: each.state for name, each in nodes_seen.items()},
+        {name: each.readiness for name, each in nodes_seen.items()},
         blocked_reason,
     )
 
@@ -219,18 +104,11 @@ def reconcile(
 def initial_registry(observed: CloudObservation, nodes: Sequence[Node], rules: ReconcileRules, now: float) -> Registry:
     """A registry for a cluster that had none: nodes missing from a target count as upcoming."""
     registry = Registry()
-    for status in _observe(observed, nodes, registry, rules, now)[0].groups.values():
+    for status in observe(observed, nodes, registry, rules, now)[0].groups.values():
         if status.up < status.target:
             missing = Increase(status.id, status.up, status.target, status.group.max_size)
             registry = bookkeeping.add_request(registry, missing, now, status.provision_seconds)
     return registry
-
-
-def _sum(counted: Sequence[Readiness]) -> Readiness:
-    total: Counter[str] = Counter()
-    for each in counted:
-        total.update(asdict(each))
-    return Readiness(**total)
 
 
 def _carry_over(
@@ -262,59 +140,57 @@ def _carry_over(
 
 
 def _record_failures(
-    registry: Registry, status: GroupStatus, rules: ReconcileRules, now: float, incidents: list[Incident]
-) -> Registry:
+    registry: Registry, status: GroupStatus, rules: ReconcileRules, now: float
+) -> tuple[Registry, list[Incident]]:
     """Reports each instance that could not be made once, backs off its group, and stops waiting for the instance."""
     told = registry.failed.get(status.id, ())
     new = [each for each in status.broken if each.provider_id not in told]
     if not new:
-        return registry
+        return registry, []
     count: Counter[InstanceError] = Counter()
     for each in new:
         if each.error is not None:
             count[each.error] += 1
     ranked = sorted(count.items(), key=lambda item: (-item[1], item[0].kind, item[0].code, item[0].message))
-    incidents += [Incident(IncidentKind.CREATION_FAILED, status.id, many, error=error) for error, many in ranked]
+    incidents = [Incident(IncidentKind.CREATION_FAILED, status.id, many, error=error) for error, many in ranked]
     worst = ranked[0][0]
     registry = bookkeeping.remove_nodes(registry, status.id, len(new))
     registry = bookkeeping.back_off(
         registry, status.id, worst.message or worst.code, now, rules.backoff, code=worst.code
     )
     ids = tuple(sorted({*told, *(each.provider_id for each in new)}))
-    return msgspec.structs.replace(registry, failed={**registry.failed, status.id: ids})
+    return msgspec.structs.replace(registry, failed={**registry.failed, status.id: ids}), incidents
 
 
 def _follow_request(
-    registry: Registry, status: GroupStatus, rules: ReconcileRules, now: float, incidents: list[Incident]
-) -> tuple[Registry, int]:
-    """Ends an increase when no node is outstanding, or when its time is over; returns the number of outstanding nodes
-    then.
+    registry: Registry, status: GroupStatus, rules: ReconcileRules, now: float
+) -> tuple[Registry, list[Incident], int]:
+    """Ends an increase when no node is outstanding, or when its time is over; returns what happened, and the number of
+    nodes that are outstanding then.
     """
     request = registry.requests.get(status.id)
     if request is None:
-        return registry, 0
+        return registry, [], 0
     seconds = now - request.started_at
     if not status.outstanding:
         lower = status.target < request.to_size
         if lower and seconds <= SETTLING_SECONDS:
-            return registry, 0
+            return registry, [], 0
         registry = bookkeeping.remove_nodes(registry, status.id, request.nodes)
         if lower:
-            incidents.append(Incident(IncidentKind.TAKEN_BACK, status.id, request.nodes, seconds))
-            return registry, 0
-        incidents.append(Incident(IncidentKind.REGISTERED, status.id, request.nodes, seconds))
+            return registry, [Incident(IncidentKind.TAKEN_BACK, status.id, request.nodes, seconds)], 0
         before = registry.backoffs.get(status.id)
         # A failure of this very increase stays: an immediate retry would fail again.
         if before is not None and before.failed_at < request.started_at:
             registry = bookkeeping.remove_backoff(registry, status.id)
-        return registry, 0
+        return registry, [Incident(IncidentKind.REGISTERED, status.id, request.nodes, seconds)], 0
     if request.deadline >= now:
-        return registry, 0
+        return registry, [], 0
     late = min(request.nodes, status.outstanding)
-    incidents.append(Incident(IncidentKind.TIMED_OUT, status.id, late, seconds))
+    incidents = [Incident(IncidentKind.TIMED_OUT, status.id, late, seconds)]
     registry = bookkeeping.remove_nodes(registry, status.id, request.nodes)
     reason = f"scale-up timed out for node group {status.id} after {durations.render(seconds)}"
-    return bookkeeping.back_off(registry, status.id, reason, now, rules.backoff, code=TIMEOUT), late
+    return bookkeeping.back_off(registry, status.id, reason, now, rules.backoff, code=TIMEOUT), incidents, late
 
 
 def _follow_shortage(registry: Registry, status: GroupStatus, now: float, *, correcting: bool) -> tuple[Registry, int]:
@@ -332,18 +208,19 @@ def _follow_shortage(registry: Registry, status: GroupStatus, now: float, *, cor
     return msgspec.structs.replace(registry, short={**others, status.id: found}), due
 
 
-def _record_ended_backoffs(registry: Registry, now: float, incidents: list[Incident]) -> Registry:
+def _record_ended_backoffs(registry: Registry, now: float) -> tuple[Registry, list[Incident]]:
+    incidents: list[Incident] = []
     found: dict[str, GroupBackoff] = {}
     for group, each in sorted(registry.backoffs.items()):
         found[group] = each
         if not each.ended and not each.holds(now):
             incidents.append(Incident(IncidentKind.BACKOFF_ENDED, group, seconds=each.seconds))
             found[group] = replace(each, ended=True)
-    return msgspec.structs.replace(registry, backoffs=found)
+    return msgspec.structs.replace(registry, backoffs=found), incidents
 
 
 def _corrections(
-    status: GroupStatus, rules: ReconcileRules, *, healthy: bool, timed_out: int, short: int
+    status: GroupStatus, rules: ReconcileRules, strays: Sequence[str], *, healthy: bool, timed_out: int, short: int
 ) -> list[Action]:
     group = status.group
     actions: list[Action] = []
@@ -355,7 +232,7 @@ def _corrections(
         actions.append(Action(kind, group.id, status.mode, target, target - many, group.max_size, nodes, why))
         target -= many
 
-    broken = [each.provider_id for each in status.broken] if healthy else []
+    broken = [each.provider_id for each in status.broken if healthy or each.provider_id in strays]
     if broken and status.options.zero_or_max_node_scaling:
         broken += [each for each in status.unregistered if each not in status.overdue]  # useless without the others
     least = 0 if rules.force_delete_unregistered else group.min_size
@@ -368,6 +245,23 @@ def _corrections(
     returned = min(short or timed_out, status.returnable, max(0, target - group.min_size))
     if returned:
         action(ActionKind.DECREASE_TARGET, returned, NOT_THERE if short else NEVER_CAME)
+    return actions
+
+
+def _stray_corrections(
+    observed: CloudObservation, groups: Mapping[str, GroupStatus], rules: ReconcileRules
+) -> list[Action]:
+    """The deletions of instances that never become nodes, of groups that get no other corrections: unknown ones, and
+    those that scale by utilization alone.
+    """
+    actions = []
+    for group, ids in sorted(observed.strays.items()):
+        mode, status = rules.own_modes(group), groups.get(group)
+        if mode is Mode.OBSERVE or (status is not None and status.mode is not Mode.OBSERVE):
+            continue
+        size, reason = (len(ids), STRAY) if status is None else (status.target, NOT_MADE)
+        why = ScaleExplanation(reason, result=-len(ids))
+        actions.append(Action(ActionKind.DELETE_NODES, group, mode, size, size - len(ids), nodes=ids, explanation=why))
     return actions
 
 

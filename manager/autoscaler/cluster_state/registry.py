@@ -12,13 +12,15 @@ from msgspec import UNSET, UnsetType
 
 from manager.autoscaler.cluster_state import state
 from manager.autoscaler.cluster_state.replacement import DisruptionReason, Replacement
-from manager.autoscaler.cluster_state.state import BackoffTimes, GroupBackoff, Increase, ScaleUpRequest
+from manager.autoscaler.cluster_state.state import GroupBackoff, Increase, OptionRefusal, ScaleUpRequest
+from manager.autoscaler.settings.estimates import BackoffTimes
 from shared.errors import InvalidInput
 
 VERSION = 1
 CLOUD_PROVIDER_ERROR = "cloudProviderError"  # backoff code after the cloud has refused, or not answered
 MOST_AHEAD_SECONDS = 3600.0  # clocks of two processes may differ; a registry from further ahead is invalid
 MOST_SECONDS = 30 * 24 * 3600.0  # no increase and no backoff takes longer
+MOST_REFUSALS = 200  # of options by the scheduler
 MOST_REASON = 500  # characters: a cloud's message may exceed a ConfigMap
 
 
@@ -40,7 +42,8 @@ class Registry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `unregistered`: since when each instance without a Node is known, by its provider id; `failed`: the provider ids of
     instances that could not be made, and were reported. `made_as`: the id that a created group had as a candidate; the
     next candidate of its kind has the same id. `replacement` is under way, `replaced_at` is the end of the last one;
-    without consolidation neither is written, so that an older manager can read the registry.
+    without consolidation neither is written, so that an older manager can read the registry. `refusals` are options
+    that the scheduler has refused; without any they are not written either.
     """
 
     version: int = VERSION
@@ -52,6 +55,12 @@ class Registry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     made_as: Mapping[str, str] = {}
     replacement: Replacement | UnsetType = UNSET
     replaced_at: float | UnsetType = UNSET
+    refusals: tuple[OptionRefusal, ...] | UnsetType = UNSET
+
+    @property
+    def refused_options(self) -> tuple[OptionRefusal, ...]:
+        """Options that the scheduler has refused."""
+        return () if self.refusals is UNSET else self.refusals
 
     @property
     def replacing(self) -> Replacement | None:
@@ -72,7 +81,7 @@ def decode_registry(text: str, source: str, now: float) -> Registry:
     try:
         found = _DECODER.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
-        raise InvalidInput(source=source, field="books", value=text, problem=str(error)) from error
+        raise InvalidInput(source=source, field="registry", value=text, problem=str(error)) from error
     if found.version != VERSION:
         raise InvalidInput(source=source, field="version", value=found.version, problem=f"{VERSION} is what is read")
     for field, value, problem in _mistakes(found, now):
@@ -168,12 +177,20 @@ def shift_times(registry: Registry, seconds: float) -> Registry:
         },
         replacement=UNSET if registry.replacing is None else registry.replacing.shifted(seconds),
         replaced_at=UNSET if registry.replaced_at is UNSET else moved(registry.replaced_at),
+        refusals=_or_unset(
+            replace(each, at=moved(each.at), until=moved(each.until)) for each in registry.refused_options
+        ),
     )
 
 
 def with_replacement(registry: Registry, replacement: Replacement | None) -> Registry:
     """The registry with the replacement under way, or without one."""
     return msgspec.structs.replace(registry, replacement=UNSET if replacement is None else replacement)
+
+
+def with_refusals(registry: Registry, refusals: Iterable[OptionRefusal]) -> Registry:
+    """The registry with these refused options, instead of those that it has."""
+    return msgspec.structs.replace(registry, refusals=_or_unset(refusals))
 
 
 def back_off(registry: Registry, group: str, reason: str, now: float, times: BackoffTimes, *, code: str) -> Registry:
@@ -208,14 +225,32 @@ def active_backoff(registry: Registry, group: str, now: float) -> GroupBackoff |
     return found if found is not None and found.holds(now) else None
 
 
-def _mistakes(registry: Registry, now: float) -> Iterator[tuple[str, object, str]]:
+def _or_unset(refusals: Iterable[OptionRefusal]) -> tuple[OptionRefusal, ...] | UnsetType:
+    return tuple(refusals) or UNSET
+
+
+def _wrong_start(value: float, now: float) -> str:
     latest = now + MOST_AHEAD_SECONDS
+    return "" if 0 <= value <= latest else f"not a time up to {latest:.0f}"
 
-    def wrong_start(value: float) -> str:
-        return "" if 0 <= value <= latest else f"not a time up to {latest:.0f}"
 
-    def wrong_end(start: float, end: float) -> str:
-        return "" if start <= end <= start + MOST_SECONDS else f"not within {MOST_SECONDS:.0f} s after {start:.0f}"
+def _wrong_end(start: float, end: float) -> str:
+    return "" if start <= end <= start + MOST_SECONDS else f"not within {MOST_SECONDS:.0f} s after {start:.0f}"
+
+
+def _replacement_mistakes(found: Replacement | None, now: float) -> Iterator[tuple[str, object, str]]:
+    if found is None:
+        return
+    if problem := _wrong_start(found.started_at, now):
+        yield "replacement.started_at", found.started_at, problem
+    if problem := _wrong_end(found.started_at, found.deadline):
+        yield "replacement.deadline", found.deadline, problem
+    lacks_launches = not found.launches and found.reason is DisruptionReason.UNDERUTILIZED
+    if not found.removed or lacks_launches or any(each.nodes <= 0 for each in found.launches):
+        yield "replacement", str(found), "a replacement has nodes that go and nodes that come"
+
+
+def _mistakes(registry: Registry, now: float) -> Iterator[tuple[str, object, str]]:
 
     for group, request in registry.requests.items():
         field = f"requests[{group}]"
@@ -224,38 +259,40 @@ def _mistakes(registry: Registry, now: float) -> Iterator[tuple[str, object, str
         if request.nodes <= 0:
             yield f"{field}.nodes", request.nodes, "a request is for nodes"
         if request.to_size < 0:
-            yield f"{field}.to_size", request.to_size, "a size is not negative"
-        if problem := wrong_start(request.started_at):
+            yield f"{field}.to_size", request.to_size, "must not be negative"
+        if problem := _wrong_start(request.started_at, now):
             yield f"{field}.started_at", request.started_at, problem
-        if problem := wrong_end(request.started_at, request.deadline):
+        if problem := _wrong_end(request.started_at, request.deadline):
             yield f"{field}.deadline", request.deadline, problem
     for group, each in registry.backoffs.items():
         field = f"backoffs[{group}]"
         if not 0 <= each.seconds <= MOST_SECONDS:
             yield f"{field}.seconds", each.seconds, f"not from 0 to {MOST_SECONDS:.0f}"
-        if problem := wrong_start(each.failed_at):
+        if problem := _wrong_start(each.failed_at, now):
             yield f"{field}.failed_at", each.failed_at, problem
-        if problem := wrong_end(each.failed_at, each.until):
+        if problem := _wrong_end(each.failed_at, each.until):
             yield f"{field}.until", each.until, problem
     for group, instances in registry.unregistered.items():
         for instance, since in instances.items():
-            if problem := wrong_start(since):
+            if problem := _wrong_start(since, now):
                 yield f"unregistered[{group}][{instance}]", since, problem
-    if registry.replaced_at is not UNSET and (problem := wrong_start(registry.replaced_at)):
+    if len(registry.refused_options) > MOST_REFUSALS:
+        yield "refusals", len(registry.refused_options), f"more than {MOST_REFUSALS}"
+    for number, refusal in enumerate(registry.refused_options):
+        field = f"refusals[{number}]"
+        if not refusal.groups:
+            yield f"{field}.groups", refusal.groups, "a refusal is of a group"
+        if problem := _wrong_start(refusal.at, now):
+            yield f"{field}.at", refusal.at, problem
+        if problem := _wrong_end(refusal.at, refusal.until):
+            yield f"{field}.until", refusal.until, problem
+    if registry.replaced_at is not UNSET and (problem := _wrong_start(registry.replaced_at, now)):
         yield "replaced_at", registry.replaced_at, problem
-    if registry.replacing is not None:
-        found = registry.replacing
-        if problem := wrong_start(found.started_at):
-            yield "replacement.started_at", found.started_at, problem
-        if problem := wrong_end(found.started_at, found.deadline):
-            yield "replacement.deadline", found.deadline, problem
-        lacks_launches = not found.launches and found.reason is DisruptionReason.UNDERUTILIZED
-        if not found.removed or lacks_launches or any(each.nodes <= 0 for each in found.launches):
-            yield "replacement", str(found), "a replacement has nodes that go and nodes that come"
+    yield from _replacement_mistakes(registry.replacing, now)
     for group, shortage in registry.short.items():
         if shortage.nodes <= 0:
             yield f"short[{group}].nodes", shortage.nodes, "a shortage is of nodes"
-        if problem := wrong_start(shortage.since):
+        if problem := _wrong_start(shortage.since, now):
             yield f"short[{group}].since", shortage.since, problem
-        if shortage.corrected_at is not None and (problem := wrong_start(shortage.corrected_at)):
+        if shortage.corrected_at is not None and (problem := _wrong_start(shortage.corrected_at, now)):
             yield f"short[{group}].corrected_at", shortage.corrected_at, problem

@@ -4,17 +4,21 @@ import logging
 from collections.abc import Callable
 
 from manager.autoscaler.cluster_state.registry import Registry, decode_registry, encode_registry, shift_times
-from shared.errors import HeadroomError, InvalidInput
+from shared import names
+from shared.errors import InvalidInput
+from shared.kube.client import Client
 from shared.kube.configmap_store import ConfigMapStore
+from shared.kube.errors import LeadershipLost
 
 logger = logging.getLogger(__name__)
 
-KEY = "books"
-NOT_LEADING = "another replica leads"
+KEY = "registry"
+FORMER = (names.FORMER_REGISTRY_CONFIG_MAP, "books")  # name and key in earlier versions
 
 
-class LeadershipLost(HeadroomError):
-    """Another replica leads now."""
+def config_map_store(client: Client, namespace: str) -> ConfigMapStore:
+    """Where the registry is kept."""
+    return ConfigMapStore(client, namespace, names.REGISTRY_CONFIG_MAP, KEY, former=FORMER)
 
 
 class RegistryStore:
@@ -49,9 +53,10 @@ class RegistryStore:
         self._version, self._written = version, None
         if text is not None:
             try:
-                self._registry = self._written = decode_registry(text, self._kept.source, now)
+                self._registry = decode_registry(text, self._kept.source, now)
+                self._written = self._registry if version else None
             except InvalidInput as error:
-                logger.error("the books are passed by: %s", error)
+                logger.error("the registry cannot be read and is ignored: %s", error)
         return self._registry
 
     def write(self, registry: Registry) -> None:
@@ -60,6 +65,6 @@ class RegistryStore:
         if registry == self._written:
             return
         if not self._may_write():
-            raise LeadershipLost(NOT_LEADING)
+            raise LeadershipLost
         self._version = self._kept.write(encode_registry(registry))
         self._written = registry

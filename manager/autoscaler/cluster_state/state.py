@@ -10,20 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from manager.autoscaler.cloudprovider.contract import Group, GroupOptions, GroupSpec, Instance, InstanceError
+from manager.autoscaler.settings.estimates import BackoffTimes, HealthLimits
 from manager.autoscaler.settings.modes import Mode
 from manager.autoscaler.snapshot.cluster import NodeTemplate
-
-
-@dataclass(frozen=True, slots=True)
-class HealthLimits:
-    """Too many nodes are unready if both limits are exceeded."""
-
-    ok_unready_count: int = 3
-    max_unready_percent: float = 45.0
-
-    def bear(self, *, unready: int, total: int) -> bool:
-        """Whether `unready` of `total` nodes still count as healthy."""
-        return unready <= self.ok_unready_count or unready * 100 <= self.max_unready_percent * total
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +52,11 @@ def acceptable_range(
     return AcceptableRange(target - long_unregistered - pending_increase, target + pending_deletions, target)
 
 
+def bears(limits: HealthLimits, *, unready: int, total: int) -> bool:
+    """Whether `unready` of `total` nodes still count as healthy."""
+    return unready <= limits.ok_total_unready_count or unready * 100 <= limits.max_total_unready_percentage * total
+
+
 def is_group_healthy(
     readiness: Readiness | None, *, target: int, least: int, acceptable: AcceptableRange, limits: HealthLimits
 ) -> bool:
@@ -70,7 +64,7 @@ def is_group_healthy(
     if readiness is None:
         return target == 0 or least == 0
     unjustified = max(0, acceptable.low - readiness.ready - readiness.suspended)
-    return limits.bear(unready=unjustified, total=readiness.registered)
+    return bears(limits, unready=unjustified, total=readiness.registered)
 
 
 def upcoming_nodes(readiness: Readiness, *, target: int, pending_increase: int | None) -> int:
@@ -79,13 +73,6 @@ def upcoming_nodes(readiness: Readiness, *, target: int, pending_increase: int |
         return 0
     there = readiness.ready + readiness.unready + readiness.suspended + readiness.long_unregistered
     return max(0, target - there)
-
-
-@dataclass(frozen=True, slots=True)
-class BackoffTimes:
-    initial_seconds: float = 300.0
-    most_seconds: float = 1800.0
-    reset_seconds: float = 10800.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,15 +98,39 @@ def next_backoff(
     before: GroupBackoff | None, times: BackoffTimes, now: float, reason: str, code: str = ""
 ) -> GroupBackoff:
     """The backoff after a failure now; `before` is the previous backoff."""
-    seconds = times.initial_seconds
+    seconds = times.initial_node_group_backoff_duration_seconds
     if before is not None:
-        seconds = before.seconds if before.holds(now) else min(before.seconds * 2, times.most_seconds)
+        seconds = (
+            before.seconds
+            if before.holds(now)
+            else min(before.seconds * 2, times.max_node_group_backoff_duration_seconds)
+        )
     return GroupBackoff(reason, now, seconds, now + seconds, code)
 
 
 def is_forgotten(backoff: GroupBackoff, times: BackoffTimes, now: float) -> bool:
     """Whether the group has gone without a failure for so long that it starts again."""
-    return backoff.failed_at + times.reset_seconds < now
+    return backoff.failed_at + times.node_group_backoff_reset_timeout_seconds < now
+
+
+@dataclass(frozen=True, slots=True)
+class OptionRefusal:
+    """kube-scheduler refused pods on an empty, ready node of a group, although our predicates allow them there.
+
+    `pods` is the digest of such pods and `example` one of them; `groups` are the group and the candidate that it was
+    created from; `template` is the digest of the template. It is in effect from `at` until `until`, in Unix seconds,
+    and the `times`-th in a row.
+    """
+
+    pods: str
+    example: str
+    groups: tuple[str, ...]
+    template: str
+    node: str
+    message: str
+    at: float
+    until: float
+    times: int = 1
 
 
 @dataclass(frozen=True)
@@ -162,7 +173,7 @@ class IncidentKind(enum.StrEnum):
     CREATION_FAILED = "creation failed"  # the cloud could not make `nodes` of them, with `error`
     BACKOFF_ENDED = "backoff ended"  # the group may grow again
     DELETED_BY_OTHERS = "deleted by others"  # `nodes` go that were not to be deleted; `message` says which, and why
-    HELD_BACK = "held back"  # `nodes` of an increase are not asked for yet; `message` says what for
+    DELAYED = "delayed"  # `nodes` of an increase are not asked for yet; `message` says what for
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,17 @@
 """Nodes that may be replaced for their price, what may take their places, and what that saves and disturbs."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from manager.autoscaler.cluster_state.replacement import DisruptionReason
 from manager.autoscaler.cluster_state.state import GroupStatus
 from manager.autoscaler.pricing import gce
 from manager.autoscaler.scale_down.inputs import ScaleDownContext
+from manager.autoscaler.scale_up import groups
+from manager.autoscaler.scale_up.groups import Headroom, QuotaUsage
 from manager.autoscaler.snapshot.cluster import NodeInfo, NodeTemplate
 from shared.api.core import Pod
 from shared.explanation import Term
@@ -20,12 +25,16 @@ ANNOTATION_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
 @dataclass(frozen=True)
 class LaunchTarget:
-    """A group that may grow, or could be created. `price` is that of one node per hour."""
+    """A group that exists or could be created. `price` is that of one node per hour, `closed` why it may not grow,
+    `unpriced` why the price is not known, or only guessed.
+    """
 
     state: GroupStatus
     template: NodeTemplate
     price: float
     is_spot: bool = False
+    closed: str = ""
+    unpriced: str = ""
 
     @property
     def id(self) -> str:
@@ -37,15 +46,49 @@ class LaunchTarget:
         return spec is not None and spec.machine_type == gce.machine_type(node.labels) and self.price >= price - SLACK
 
 
+class Limit(NamedTuple):
+    """The number of nodes that a group may not get, and why."""
+
+    nodes: int
+    why: str
+
+
+def limit_on(added: Sequence[LaunchTarget], remaining: Headroom, usage: QuotaUsage, new_groups: int = 0) -> str:
+    """What keeps groups from these nodes beside all present nodes and groups; empty if nothing does."""
+    if closed := next((each.closed for each in added if each.closed), ""):
+        return closed
+    counts, states = Counter(each.id for each in added), {each.id: each.state for each in added}
+    if sum(state.makes for state in states.values() if not state.exists) > new_groups:
+        return groups.AT_MOST_GROUPS
+    for group, count in counts.items():
+        state = states[group]
+        if count > state.room:
+            return groups.AT_MAXIMUM
+        allowance = groups.allowance(state, remaining, usage, count)
+        if allowance.nodes < count:
+            return "; ".join(map(str, allowance.exceeded))
+        remaining = groups.headroom_after(state, remaining, usage, count)
+    return ""
+
+
+def explain_limits(limits: Mapping[str, Limit]) -> str:
+    """The first group that gets fewer nodes than would be tried, with its limit, and how many there are."""
+    (group, (count, why)), others = next(iter(limits.items())), len(limits) - 1
+    named = "1 more node" if count == 1 else f"{count} more nodes"
+    more = f", nor {others} more group{'s' if others > 1 else ''} what they would need" if others else ""
+    return f"group {group} may not get {named} ({why}){more}"
+
+
 @dataclass(frozen=True, slots=True)
 class ReplaceableNode:
-    """`price` per hour, `disruption` as in `SavingBalance`."""
+    """`price` per hour, `disruption` as in `SavingBalance`; `reason` is what asks for the replacement."""
 
     node: NodeInfo
     group: str
     price: float
     disruption: float
     is_spot: bool
+    reason: DisruptionReason = DisruptionReason.UNDERUTILIZED
 
     @property
     def name(self) -> str:

@@ -8,8 +8,7 @@ from typing import TypeVar
 from manager.autoscaler.cluster_state.replacement import DisruptionReason
 from manager.autoscaler.disruption import schedule
 from manager.autoscaler.disruption.schedule import BadSchedule, CronSchedule
-from manager.autoscaler.scale_down.budgets import EmptyNodeLimit
-from manager.autoscaler.scale_down.inputs import ScaleDownInputs
+from manager.autoscaler.scale_down.inputs import EmptyNodeLimit, ScaleDownInputs
 from manager.autoscaler.snapshot.cluster import NodeInfo, NodeState
 from shared import durations
 from shared.errors import InvalidInput
@@ -43,7 +42,7 @@ class DisruptionLimit:
         return self.schedule is None or self.schedule.began(now, self.duration_seconds) is not None
 
     def allowed(self, total: int) -> int:
-        """Of so many nodes; percentages round up."""
+        """The number of nodes, of `total`, that may be disrupted at a time; percentages round up."""
         return -(-total * self.nodes // 100) if self.is_percent else self.nodes
 
 

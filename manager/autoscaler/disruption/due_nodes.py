@@ -1,14 +1,34 @@
-"""Which nodes have to go, and why: in the order in which they do."""
+"""Nodes that must be replaced, in their order, and what a replacement of one takes.
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+One node at a time. A node whose pods have places on nodes that stay is deleted without a new one, unless its group is
+at its minimum. Else a new one of its own group comes first; where that group cannot grow, or its nodes have no room for
+the pods, one or several of another group, the cheapest that have. Spot nodes replace only spot nodes.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from manager.autoscaler.cluster_state.replacement import DisruptionReason
+from manager.autoscaler.disruption import candidates
+from manager.autoscaler.disruption.candidates import BASE_DISRUPTION, Limit, ReplaceableNode
+from manager.autoscaler.disruption.replacement_search import Purpose, SearchInputs
 from manager.autoscaler.disruption.rules import MOST_UNHEALTHY_PERCENT, DisruptionRules, RepairPolicy
+from manager.autoscaler.disruption.simulation import PodPlacement, ReplacementSimulation
+from manager.autoscaler.disruption.verdicts import (
+    ConsolidationDecision,
+    ConsolidationReason,
+    Denied,
+    ReplacementOption,
+    ReplacementVerdict,
+)
+from manager.autoscaler.pricing import list_prices
 from manager.autoscaler.snapshot import interruptions
+from manager.autoscaler.snapshot.cluster import NodeState
 from shared import durations
 from shared.api.core import Condition, Node
 
+MOST_NEW_NODES = 3  # in place of one
+_NEED_A_NODE = (ConsolidationReason.AT_MINIMUM, ConsolidationReason.BELOW_LIMIT)
 _ORDER = {
     reason: number
     for number, reason in enumerate(
@@ -35,6 +55,10 @@ class DueNode:
     @property
     def turn(self) -> tuple[int, float, str]:
         return _ORDER[self.reason], self.since, self.name
+
+    def verdict(self, reason: ConsolidationReason | None, detail: str) -> ReplacementVerdict:
+        text = f"{self.reason}, {self.why}; {detail}"
+        return ReplacementVerdict(self.name, reason, text, disruption=self.reason)
 
 
 def find_due(
@@ -96,14 +120,14 @@ def _due(
         longest = durations.render(policy.toleration_seconds)
         why = f"its condition {policy.condition} is {policy.status}{because} for {lasted}, longer than {longest}"
         return DueNode(name, group, DisruptionReason.UNHEALTHY, why, due_at)
-    announced = interruptions.read_interruption(node) if rules.replaces_interrupted else None
+    announced = interruptions.read_interruption(node) if rules.replace_interrupted_nodes else None
     if announced is not None and not announced.is_imminent:
         since = now if announced.since is None else announced.since
         return DueNode(name, group, DisruptionReason.INTERRUPTED, f"the cloud has announced {announced}", since)
     if created and 0 < lifetime_seconds < now - created:
         why = f"it is {durations.render(round(now - created))} old, more than {durations.render(lifetime_seconds)}"
         return DueNode(name, group, DisruptionReason.EXPIRED, why, created + lifetime_seconds)
-    if drift and rules.replaces_drifted:
+    if drift and rules.replace_drifted_nodes:
         return DueNode(name, group, DisruptionReason.DRIFTED, drift, created)
     return None
 
@@ -128,3 +152,86 @@ def _is_beyond(unhealthy: int, total: int) -> bool:
 
 def _describe(unhealthy: int, total: int, what: str) -> str:
     return f"{unhealthy} of {total} {what} are unhealthy, more than {MOST_UNHEALTHY_PERCENT} %: something else is wrong"
+
+
+class DuePurpose(Purpose):
+    """`due` are in their order. `unhealthy` gives by group why its nodes are not repaired. `is_forced`: nodes go in the
+    end whatever protects their pods.
+    """
+
+    def __init__(
+        self, inputs: SearchInputs, due: Sequence[DueNode], unhealthy: Mapping[str, str], *, is_forced: bool
+    ) -> None:
+        silent = frozenset(each.name for each in due if each.reason is DisruptionReason.UNHEALTHY)
+        forced = frozenset(each.name for each in due if is_forced)
+        super().__init__(inputs, ReplacementSimulation(inputs.context, inputs.unneeded, silent, forced))
+        self._due = {each.name: each for each in due}
+        self._unhealthy = unhealthy
+
+    def candidates(self) -> tuple[list[ReplaceableNode], dict[str, Denied]]:
+        nodes = {node.name: node for node in self.inputs.context.nodes}
+        found, refused = [], {}
+        for due in self._due.values():
+            node = nodes.get(due.name)
+            if node is None:
+                refused[due.name] = Denied(ConsolidationReason.NOT_ELIGIBLE, "it cannot be read")
+                continue
+            has_not_started = (node.readiness or node.state) is NodeState.NOT_STARTED
+            sick = self._unhealthy.get(due.group) if due.reason is DisruptionReason.UNHEALTHY else None
+            too_many = Denied(ConsolidationReason.TOO_MANY_UNHEALTHY, sick) if sick else None
+            why = self.inputs.unfit(node, "it has not started yet" if has_not_started else "", too_many)
+            if why is not None:
+                refused[due.name] = why
+                continue
+            is_spot = list_prices.is_spot_machine(node.machine)
+            found.append(ReplaceableNode(node, due.group, 0.0, BASE_DISRUPTION, is_spot, due.reason))
+        return found, refused
+
+    def verdict(
+        self, node: str, judged: ReplacementOption | Denied, removed: Sequence[ReplaceableNode] = ()
+    ) -> ReplacementVerdict:
+        due = self._due[node]
+        if isinstance(judged, Denied):
+            return due.verdict(judged.reason, judged.detail)
+        return ReplacementVerdict(node, None, str(judged), disruption=due.reason)
+
+    def completed(self, decision: ConsolidationDecision) -> ConsolidationDecision:
+        """In the order in which they are due."""
+        ordered = {name: decision.verdicts[name] for name in self._due}
+        return replace(decision, verdicts=ordered)
+
+    def judge(self, removed: Sequence[ReplaceableNode]) -> ReplacementOption | Denied:
+        (old,) = removed
+        names = [old.name]
+        drains = self.simulation.drains(names, ())
+        is_needed = isinstance(drains, Denied) and drains.reason in _NEED_A_NODE
+        if isinstance(drains, Denied) and not is_needed:
+            return drains
+        present = self.simulation.place(names)
+        if present.stuck is None and not is_needed:
+            return self._option(old.name, {}, present)
+        detail = drains.detail if isinstance(drains, Denied) else present.stuck.detail if present.stuck else ""
+        limits: dict[str, Limit] = {}
+        fit = (each for each in self.inputs.targets if each.id == old.group or old.is_spot or not each.is_spot)
+        for target in sorted(fit, key=lambda each: (each.id != old.group, each.price, each.id)):
+            found = self.launch(
+                names,
+                present,
+                target,
+                most_nodes=MOST_NEW_NODES,
+                suits=lambda new: not isinstance(self.simulation.drains(names, new), Denied),
+            )
+            if isinstance(found, Limit):
+                limits[target.id] = found
+            elif found is not None:
+                return self._option(old.name, {target.id: len(found.added)}, found.placed)
+        if limits:
+            detail = f"{detail}; {candidates.explain_limits(limits)}"
+        detail = f"{detail}, and no group that may grow has nodes that help"
+        return Denied(ConsolidationReason.NO_NEW_NODE, detail)
+
+    def _option(self, node: str, added: Mapping[str, int], placed: PodPlacement) -> ReplacementOption:
+        due = self._due[node]
+        return ReplacementOption(
+            (node,), added, 0.0, 0.0, 0.0, placed.moves, alternatives=None, reason=due.reason, why=due.why
+        )

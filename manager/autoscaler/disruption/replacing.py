@@ -6,8 +6,8 @@ Nodes are launched, awaited, and looked at a second time before the first old no
 * While a launch is awaited, nothing but the clock, a failure or an end of all old nodes ends the replacement, and it
   ends without touching an old node. New nodes that are of no use then are empty, and scale-down removes them.
 * Only nodes that the state names, by their UIDs, are asked to go.
-* The state is written before anything is done about it. A process that finds it in the books goes on from there: what
-  it is told about nodes, not its memory, says how far it has come.
+* The state is written before anything is done about it. A process that finds it in the registry goes on from there:
+  what it is told about nodes, not its memory, says how far it has come.
 * Each phase has an end: every replacement comes to one, whatever happens.
 """
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from manager.autoscaler.cluster_state.replacement import Launch, ReplacedNode, Replacement, ReplacementPhase
-from manager.autoscaler.disruption.consolidation_rules import ConsolidationRules
+from manager.autoscaler.disruption.rules import ConsolidationRules
 from shared import durations
 
 
@@ -129,7 +129,7 @@ def _take_seen(state: Replacement, event: ReplacementSeen, rules: ConsolidationR
         if len(there) < state.left:
             state = replace(state, left=len(there), deadline=event.now + rules.drain_seconds)
     elif not there:
-        return _end(state, "the nodes that were to be replaced have gone")
+        return _end(state, "the nodes to be replaced were deleted")
     if state.phase is ReplacementPhase.LAUNCHING:
         missing = [each for each in state.launches if len(event.ready.get(each.group, ())) < each.nodes]
         failed = next((event.failures[each.group] for each in missing if each.group in event.failures), "")
@@ -150,7 +150,7 @@ def _take_look(state: Replacement, event: LookedAgain, rules: ConsolidationRules
         return state, ()
     is_over = event.now > state.deadline
     if is_over and (not event.nodes or state.phase is ReplacementPhase.DRAINING):
-        return _end(state, event.refusal or "its nodes did not go in time")
+        return _end(state, event.refusal or "its nodes were not deleted in time")
     ours = {each.name for each in state.removed}
     nodes = tuple(each for each in event.nodes if each in ours)
     if nodes:

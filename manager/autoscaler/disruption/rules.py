@@ -1,4 +1,4 @@
-"""When nodes have to go, and the texts from which that is read."""
+"""The options of consolidation, when other nodes must be replaced, and the texts from which that is read."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -15,6 +15,28 @@ MOST_LIFETIME_SECONDS = 10 * 365 * 86_400.0
 
 _CONDITION = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_./]{0,314}[A-Za-z0-9])?)=(True|False|Unknown):(.+)")
 _MOST_TOLERATION_SECONDS = 30 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class ConsolidationRules:
+    """A replacement saves at least `consolidation_min_savings_percent` of the cost of the nodes that it replaces. Its
+    share of the savings is at least `consolidation_balance` times its share of the disruption.
+
+    `consolidation_spot_alternatives`: this many groups must offer a saving before spot nodes are launched or replaced,
+    because a single one may be gone tomorrow. `look_seconds`: how long the second look may go on refusing;
+    `drain_seconds`: how long the deletion of the old nodes may take, from one to the next; `search_seconds`: how long
+    one search may take, while everything else waits.
+    """
+
+    consolidation_min_savings_percent: float = 10.0
+    consolidation_balance: float = 0.5
+    consolidation_min_node_age_seconds: float = 1800.0
+    consolidation_cooldown_seconds: float = 600.0
+    limits: DisruptionLimits = field(default_factory=DisruptionLimits)
+    consolidation_spot_alternatives: int = 15
+    look_seconds: float = 900.0
+    drain_seconds: float = 1800.0
+    search_seconds: float = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +57,15 @@ class RepairPolicy:
 class DisruptionRules:
     """What makes nodes go; by default nothing does.
 
-    `groups` has the rules of groups that differ; a `lifetime_seconds` of 0 is no limit. After `grace_seconds` of drain
-    a node goes whatever protects its pods; None waits for them. `pause_seconds` lie between the end of one replacement
-    and the beginning of the next. `search_seconds`: how long one search may take, while everything else waits.
+    `groups` has the rules of groups that differ; a `max_node_lifetime_seconds` of 0 is no limit. After `grace_seconds`
+    of drain a node is deleted whatever protects its pods; None waits for them. `pause_seconds` lie between the end of
+    one replacement and the beginning of the next. `search_seconds`: how long one search may take, while everything
+    else waits.
     """
 
-    lifetime_seconds: float = 0.0
-    replaces_drifted: bool = False
-    replaces_interrupted: bool = False
+    max_node_lifetime_seconds: float = 0.0
+    replace_drifted_nodes: bool = False
+    replace_interrupted_nodes: bool = False
     repairs: tuple[RepairPolicy, ...] = ()
     grace_seconds: float | None = None
     limits: DisruptionLimits = field(default_factory=DisruptionLimits)
@@ -56,7 +79,7 @@ class DisruptionRules:
     @property
     def replaces_any_drifted(self) -> bool:
         """Whether drift matters in any group."""
-        return self.replaces_drifted or any(each.replaces_drifted for each in self.groups.values())
+        return self.replace_drifted_nodes or any(each.replace_drifted_nodes for each in self.groups.values())
 
     @property
     def all_repairs(self) -> tuple[RepairPolicy, ...]:
@@ -66,7 +89,7 @@ class DisruptionRules:
 
     def lifetime_of(self, group: str, own_seconds: float | None = None) -> float:
         """In seconds; `own_seconds` is what the group's cloud says."""
-        return self.of_group(group).lifetime_seconds if own_seconds is None else own_seconds
+        return self.of_group(group).max_node_lifetime_seconds if own_seconds is None else own_seconds
 
     def is_any_on(self, lifetime_seconds: float) -> bool:
         """Whether nodes of a group of this lifetime may go for any reason but their price."""
@@ -78,9 +101,9 @@ class DisruptionRules:
             case DisruptionReason.EXPIRED:
                 return lifetime_seconds > 0
             case DisruptionReason.DRIFTED:
-                return self.replaces_drifted
+                return self.replace_drifted_nodes
             case DisruptionReason.INTERRUPTED:
-                return self.replaces_interrupted
+                return self.replace_interrupted_nodes
             case DisruptionReason.UNHEALTHY:
                 return bool(self.repairs)
             case DisruptionReason.UNDERUTILIZED:
@@ -142,9 +165,9 @@ def _own_rules(rules: DisruptionRules, group: NodeGroup, source: str) -> Disrupt
     repairs = group.node_repair_conditions
     return replace(
         rules,
-        lifetime_seconds=_lifetime(group, source) if group.max_node_age else rules.lifetime_seconds,
-        replaces_drifted=rules.replaces_drifted if drifted is None else drifted,
-        replaces_interrupted=rules.replaces_interrupted if interrupted is None else interrupted,
+        max_node_lifetime_seconds=_lifetime(group, source) if group.max_node_age else rules.max_node_lifetime_seconds,
+        replace_drifted_nodes=rules.replace_drifted_nodes if drifted is None else drifted,
+        replace_interrupted_nodes=rules.replace_interrupted_nodes if interrupted is None else interrupted,
         repairs=rules.repairs
         if repairs is None
         else parse_repairs(repairs, source=source, name="node_repair_conditions"),
@@ -168,5 +191,5 @@ def _refuse_own_rules(group: NodeGroup, source: str) -> None:
     for name in ("disruption_budgets", "replace_drifted_nodes", "replace_interrupted_nodes", "node_repair_conditions"):
         value = getattr(group, name)
         if value is not None:
-            problem = f"its nodes leave by utilization: it is for groups of policy {ScalingPolicy.PENDING_PODS}"
+            problem = f"its nodes leave by utilization: the setting needs policy {ScalingPolicy.PENDING_PODS}"
             raise InvalidInput(source=source, field=name, value=value, problem=problem)

@@ -3,22 +3,18 @@
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from manager.autoscaler.disruption.verdicts import ConsolidationReason
+from manager.autoscaler.disruption.verdicts import ConsolidationReason, Denied
 from manager.autoscaler.estimator.limits import Quota
-from manager.autoscaler.scale_down import budgets, eligibility, pods_on_nodes
-from manager.autoscaler.scale_down.budgets import GroupSizeLimits
+from manager.autoscaler.scale_down import eligibility, inputs, pods_on_nodes
 from manager.autoscaler.scale_down.drain import RemainingDisruptions
-from manager.autoscaler.scale_down.inputs import ScaleDownContext
+from manager.autoscaler.scale_down.inputs import GroupSizeLimits, ScaleDownContext
 from manager.autoscaler.scale_down.pods_on_nodes import BlockingPod, DrainPlan
-from manager.autoscaler.scale_down.removal_simulation import RemainingNodes
-from manager.autoscaler.scale_down.rescheduling import Arrival, NoPlace
+from manager.autoscaler.scale_down.removal_simulation import Arrival, NoPlace, RemainingNodes
 from manager.autoscaler.scale_up.groups import QuotaUsage
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import NodeTemplate
 from shared.cached_property import cached_property
 from shared.quantity import Amounts
-
-Refused = tuple[ConsolidationReason, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +55,17 @@ class ReplacementSimulation:
 
     def _left_by_going(self) -> RemainingDisruptions:
         """The budgets without what the evictions still to come on nodes that go anyway take of them."""
-        left = RemainingDisruptions(self._context.inputs.disruption_budgets)
+        left = RemainingDisruptions(self._context.inputs.disruption_budgets, self._context.inputs.gangs)
         for name in (*self._deleted, *self._unneeded):
             for each in self._context.pods_that_move(name):
                 who = each.drain_info
                 if who is not None and who.deleted_at is None:
-                    left.take(left.covering(who.namespace, who.labels))
+                    left.take(left.used_by(who))
         return left
 
     def drains(
         self, removed: Sequence[str], added: Sequence[NodeTemplate] | None = None
-    ) -> dict[str, DrainPlan] | Refused:
+    ) -> dict[str, DrainPlan] | Denied:
         """What happens to the pods of each of these nodes; or why the nodes may not go together, wherever their pods
         would find places. Without `added` nodes, the cluster's lower bounds do not count yet.
         """
@@ -83,20 +79,21 @@ class ReplacementSimulation:
             node = self._by_name[name]
             group = context.group_of(node)
             if not sizes.has_node(group):
-                return ConsolidationReason.AT_MINIMUM, eligibility.at_minimum(context.inputs.groups[group])[1]
+                return Denied(ConsolidationReason.AT_MINIMUM, eligibility.at_minimum(context.inputs.groups[group])[1])
             usage = self._usage.node_usage(node)
             if short := sizes.short_of(usage):
-                return ConsolidationReason.BELOW_LIMIT, f"the cluster would have too little {', '.join(short)}"
+                short_of = f"the cluster would have too little {', '.join(short)}"
+                return Denied(ConsolidationReason.BELOW_LIMIT, short_of)
             plan = context.drain_plan(name, disruptions)
             if name in self._forced and (isinstance(plan, BlockingPod) or plan.awaited):
                 plan = pods_on_nodes.forced_drain_plan(context.pods_on(name), context.now)
             if isinstance(plan, BlockingPod):
-                return ConsolidationReason.BLOCKED_BY_POD, str(plan)
+                return Denied(ConsolidationReason.BLOCKED_BY_POD, str(plan))
             if plan.awaited:
-                return ConsolidationReason.BLOCKED_BY_POD, f"pod {plan.awaited[0].key} is to end by itself"
+                return Denied(ConsolidationReason.BLOCKED_BY_POD, f"pod {plan.awaited[0].key} is to end by itself")
             is_known = context.peaks is None or name in context.peaks or name in self._silent
             if plan.moving and not is_known:
-                return ConsolidationReason.PEAK_UNKNOWN, "it has pods to move, and nothing is predicted of it"
+                return Denied(ConsolidationReason.PEAK_UNKNOWN, "it has pods to move, and nothing is predicted of it")
             disruptions.take(plan.disruptions)
             sizes.take(group, usage)
             found[name] = plan
@@ -106,11 +103,11 @@ class ReplacementSimulation:
         """What the cluster has above its lower bounds, with these nodes and without those that go anyway."""
         context, bounds = self._context, self._context.rules.bounds
         if added is None or not bounds:
-            return budgets.above_bounds({}, ())
+            return inputs.above_bounds({}, ())
         going = {*self._deleted, *self._unneeded}
         usages = [self._usage.node_usage(node) for node in context.nodes if node.name not in going]
         usages += [self._usage.node_usage(template.node) for template in added]
-        return budgets.above_bounds(bounds, usages)
+        return inputs.above_bounds(bounds, usages)
 
     def place(self, removed: Sequence[str], added: Sequence[NodeTemplate] = ()) -> PodPlacement:
         """Places the pods of these nodes: on nodes that stay before new ones, and on no node that goes. With them, pods

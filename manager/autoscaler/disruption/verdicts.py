@@ -3,6 +3,7 @@
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from manager.autoscaler.cluster_state.replacement import DisruptionReason, Replacement
 from manager.autoscaler.scale_up.decisions import GroupCreation
@@ -37,6 +38,15 @@ class ConsolidationReason(enum.StrEnum):
     OUT_OF_TIME = "SimulationTimedOut"
     TOO_MANY_UNHEALTHY = "TooManyUnhealthyNodes"
     NO_NEW_NODE = "NoNewNode"
+
+
+class Denied(NamedTuple):
+    """Why nodes are not replaced; `saving` per hour is what their replacement would save, where that is known."""
+
+    reason: ConsolidationReason
+    detail: str
+    saving: float | None = None
+    terms: tuple[Term, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +117,7 @@ class ReplacementOption:
             f"{count} of {'new group ' if group in new else ''}{group}" for group, count in sorted(self.added.items())
         )
         if self.reason is not DisruptionReason.UNDERUTILIZED:
-            place = f"by {made}" if made else "nodes that stay have room for its pods"
+            place = f"by {made}" if made else "remaining nodes have room for its pods"
             return f"{self.reason}, {self.why}: {place}"
         return (
             f"{len(self.removed)} {'node' if len(self.removed) == 1 else 'nodes'} at {self.before:.4g}/h "
@@ -132,3 +142,8 @@ class ConsolidationDecision:
     is_done: bool = False
     reason: DisruptionReason = DisruptionReason.UNDERUTILIZED
     unpriced_groups: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def acts(self) -> bool:
+        """Whether a replacement begins, is under way, or has ended just now."""
+        return (self.option is not None and not self.advice) or self.move is not None or bool(self.ended)

@@ -5,20 +5,21 @@ Classes come largest first. The pods of a class go to new nodes that are already
 further ones while these are permitted. A class whose next pod does not fit on an empty new node is given up.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from manager.autoscaler.estimator.limits import UNLIMITED
 from manager.autoscaler.estimator.packing import PackedPods, Packing, refusals
-from manager.autoscaler.estimator.problem import PackingProblem
+from manager.autoscaler.estimator.problem import NewNodeKind, PackingProblem
 from manager.autoscaler.snapshot import predicates
 from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, Flags, Integers, NodeTemplate
 from shared.cached_property import cached_property
 from shared.quantity import Amounts
 
 NOT_PERMITTED = "no more nodes may be added"
+OUT_OF_TIME = "the time for its estimate is over"
 _NONE = -1
 
 
@@ -31,10 +32,14 @@ class Permissions:
         self._most = most
         self._out_of_time = out_of_time
         self.nodes = 0
+        self.refusal = NOT_PERMITTED
 
     def take(self, wanted: int) -> int:
         """Asks for up to `wanted` further nodes; returns how many are granted."""
-        if self._most < 0 or (self._out_of_time is not None and self._out_of_time()):
+        if self._most < 0:
+            return 0
+        if self._out_of_time is not None and self._out_of_time():
+            self.refusal = OUT_OF_TIME
             return 0
         granted = min(wanted, self._most - self.nodes) if self._most else wanted
         self.nodes += granted
@@ -100,7 +105,8 @@ def pack_on_existing_nodes(problem: PackingProblem) -> Packing:
     empty = problem.snapshot.is_empty
     for position in sorted(range(len(priorities)), key=lambda each: (-priorities[each], -sizes[each])):
         left = int(packing.pending[position])
-        if position in problem.bonds.rules:
+        rules = problem.bonds.rules.get(position)
+        if rules is not None and not rules.only_attach:
             left -= packing.fill(position, left, 0)
         else:
             left -= packing.fill(position, left, 0, among=~empty)
@@ -118,20 +124,21 @@ def fit_on_new_node(problem: PackingProblem, template: NodeTemplate, after: Pack
 def fits_on_new_nodes(
     problem: PackingProblem, templates: Iterable[NodeTemplate], after: Packing | None = None
 ) -> list[Fit]:
-    """The same for each template. New nodes that differ only in free amounts are checked once for admission."""
-    open_to: dict[Hashable, Flags] = {}
+    """The same for each template. New nodes of one kind are checked once for admission."""
+    open_to: dict[NewNodeKind, Flags] = {}
+    columns = np.ascontiguousarray(problem.requests.T)
     found = []
     for template in templates:
         fresh = problem.new_node(template)
-        if fresh.likeness not in open_to:
+        flags = open_to.get(fresh.kind)
+        if flags is None:
             probe = _probe(problem, template, after)
-            flags = fresh.admits.copy()
+            flags = open_to[fresh.kind] = fresh.kind.admits.copy()
             for position in problem.bonds.rules:
                 if flags[position]:
                     flags[position] = probe.is_open(position, probe.known)
-            open_to[fresh.likeness] = flags
-        enough: Flags = np.all(problem.requests <= fresh.free, axis=1)
-        found.append(Fit(enough & open_to[fresh.likeness], problem, template, after))
+        enough: Flags = np.logical_and.reduce(columns <= fresh.free[:, None])
+        found.append(Fit(enough & flags, problem, template, after))
     return found
 
 
@@ -172,7 +179,7 @@ def estimate(
             if left and permitted:
                 reasons[position] = tuple(refusals(packing, position, packing.size - 1))
         if left:
-            reasons.setdefault(position, (NOT_PERMITTED,))
+            reasons.setdefault(position, (permissions.refusal,))
         if left < wanted:
             placed[position] = wanted - left
     used = packing.used

@@ -5,125 +5,20 @@ pod. So the pods of a class go round the nodes that have room for them, one pod 
 node determines how many it gets.
 """
 
+from collections.abc import Hashable
 from typing import NamedTuple
 
 import numpy as np
 
 from manager.autoscaler.estimator.domain_counters import DomainCounters
-from manager.autoscaler.estimator.problem import PackingProblem
+from manager.autoscaler.estimator.node_room import Asked, NodeRoom
+from manager.autoscaler.estimator.problem import NewNodeKind, PackingProblem
 from manager.autoscaler.snapshot import predicates
 from manager.autoscaler.snapshot.cluster import Flags, Holding, Integers, NodeTemplate
 from shared.api.placement import TOO_MANY_PODS
+from shared.cached_property import cached_property
 
-Asked = tuple[tuple[int, int], ...]  # the row and amount of each resource that one pod requests, `pods` first
-
-_FIRST_SPARE = 64  # columns for new nodes; doubled when used up
 _LOOKED_AT_ONCE = 256  # nodes, where the first that fits is enough
-
-
-class NodeRoom:
-    """A row per resource and a column per node; the room of a node is how many pods its free amounts allow."""
-
-    def __init__(self, free: Integers, fresh: Integers | None = None) -> None:
-        """`free` is copied; `fresh` is what every new node has free, None where none will come."""
-        self.known: int = free.shape[1]
-        self.size: int = self.known
-        columns = self.known + (0 if fresh is None else _FIRST_SPARE)
-        self._free: Integers = np.empty((len(free), columns), np.int64)
-        self._free[:, : self.known] = free
-        self._rows = list(self._free)  # views, one per resource
-        self.used: Flags = np.zeros(columns, np.bool_)
-        self._fresh = fresh
-        self._fresh_amounts: list[int] = [] if fresh is None else fresh.tolist()
-        self._ceiling = [0] * len(free)  # an upper bound on the free amount of any new node, by resource
-
-    def of_known(self) -> Integers:
-        """The free amounts of the snapshot's nodes."""
-        return self._free[:, : self.known]
-
-    def of_node(self, node: int) -> Integers:
-        """The free amounts of one node."""
-        return self._free[:, node]
-
-    def sufficient(self, more: Integers) -> Integers | None:
-        """By resource, the free amount of a new node that suffices for the most that any took, plus `more`.
-
-        None without new nodes, or if one of them has less.
-        """
-        if self._fresh is None or self.size == self.known:
-            return None
-        least = self._free[:, self.known : self.size].min(axis=1)
-        return self._fresh - least + more if (more <= least).all() else None
-
-    def add(self, count: int) -> None:
-        """Adds `count` new nodes."""
-        assert self._fresh is not None
-        start, self.size = self.size, self.size + count
-        columns = self._free.shape[1]
-        if self.size > columns:
-            more = max(self.size, 2 * columns) - columns
-            self._free = np.concatenate((self._free, np.empty((len(self._free), more), np.int64)), axis=1)
-            self._rows = list(self._free)
-            self.used = np.concatenate((self.used, np.zeros(more, np.bool_)))
-        self._free[:, start : self.size] = self._fresh[:, None]
-        self._ceiling = self._fresh_amounts.copy()
-
-    def fits(self, asked: Asked, start: int, stop: int | None = None) -> Flags:
-        """Which nodes from `start` on fit at least one such pod."""
-        rows, stop = self._rows, self.size if stop is None else stop
-        row, amount = asked[-1]
-        fits: Flags = rows[row][start:stop] >= amount
-        for row, amount in asked[:-1]:
-            fits &= rows[row][start:stop] >= amount
-        return fits
-
-    def is_above_new_nodes(self, asked: Asked) -> bool:
-        """Whether such a pod is known to fit on no new node."""
-        ceiling = self._ceiling
-        return any(ceiling[row] < amount for row, amount in asked)
-
-    def measure_new_nodes(self, asked: Asked, start: int) -> None:
-        """Learns what new nodes have free at most, after a pod has fitted on none of the nodes from `start` on."""
-        if self.size > start:
-            for row, _ in asked:
-                self._ceiling[row] = int(np.maximum.reduce(self._rows[row][start : self.size]))
-
-    def room(self, asked: Asked, nodes: Integers) -> Integers:
-        """The number of such pods that fit on each of these nodes."""
-        rows = self._rows
-        room: Integers = rows[0][nodes]  # every pod takes one of `pods`
-        for row, amount in asked[1:]:
-            np.minimum(room, rows[row][nodes] // amount, out=room)
-        return room
-
-    def room_on(self, asked: Asked, node: int) -> int:
-        """The number of such pods that fit on one node."""
-        return min(int(self._rows[row][node]) // amount for row, amount in asked)
-
-    def room_on_fresh(self, asked: Asked) -> int:
-        """The number of such pods that fit on a new node."""
-        return min(self._fresh_amounts[row] // amount for row, amount in asked)
-
-    def shares(self, asked: Asked, nodes: Integers) -> Integers:
-        """By requested resource besides `pods`: the share of each node's free amount that one such pod takes."""
-        return np.array([amount / self._rows[row][nodes] for row, amount in asked[1:]])
-
-    def take(self, asked: Asked, nodes: Integers, counts: Integers) -> None:
-        """Puts pods on nodes."""
-        rows = self._rows
-        if len(nodes) == 1:  # most placements are on one node, and one number is subtracted faster than an array of one
-            node, count = int(nodes[0]), int(counts[0])
-            for row, amount in asked:
-                rows[row][node] -= count * amount
-            self.used[node] = True
-        else:
-            for row, amount in asked:
-                rows[row][nodes] -= counts * amount
-            self.used[nodes] = True
-
-    def give_back(self, asked: Asked, nodes: Integers, counts: Integers) -> None:
-        """Takes pods off nodes."""
-        self.take(tuple([(row, -amount) for row, amount in asked]), nodes, counts)
 
 
 class PackedPods(NamedTuple):
@@ -156,11 +51,13 @@ class Packing:
         self.room: NodeRoom = NodeRoom(
             free if loads is None else np.concatenate((free, loads)), None if fresh is None else fresh.free
         )
-        self.counters: DomainCounters = DomainCounters(problem, fresh, None if after is None else after.counters)
+        self.counters: DomainCounters = DomainCounters(
+            problem, None if fresh is None else fresh.kind, None if after is None else after.counters
+        )
         self.known = self.room.known
         self.placements: list[PackedPods] = []
         self.pending: Integers = (problem.pending if after is None else after.pending).copy()
-        self.admits_new: Flags = np.zeros(len(problem.classes), np.bool_) if fresh is None else fresh.admits
+        self.admits_new: Flags = np.zeros(len(problem.classes), np.bool_) if fresh is None else fresh.kind.admits
         self.template = template
         self._pointer = 0
 
@@ -202,6 +99,8 @@ class Packing:
         """
         rules = self.problem.bonds.rules.get(position)
         asked = self.problem.asked[position] + load
+        if start >= self.known and (not self.admits_new[position] or self.room.is_above_new_nodes(asked)):
+            return 0
         left = most
         while left:
             opened = self.counters.open_nodes(rules, start, self.size) if rules else None
@@ -210,11 +109,10 @@ class Packing:
             open_nodes = among
             if opened and opened.nodes is not None:
                 open_nodes = opened.nodes if among is None else opened.nodes & among
-            each_on_first = left if rules is None and not self._pointer else None
-            nodes, room = self._find_room(position, asked, start, open_nodes, skip, each_on_first)
+            at_once = min(left, opened.pods) if opened else left
+            nodes, room = self._find_room(position, asked, start, open_nodes, skip, at_once)
             if rules and rules.once_per_node:
                 room = np.minimum(room, 1)
-            at_once = min(left, opened.pods) if opened else left
             placed = self._go_round(position, load, nodes, room, at_once)
             left -= placed
             if opened is None or placed < opened.pods:
@@ -241,12 +139,15 @@ class Packing:
         return -1
 
     def fill_up(self, position: int, most: int, among: Flags) -> int:
-        """Places up to `most` pods of a class without rules on these nodes of the snapshot; returns how many fit.
+        """Places up to `most` pods of a class on these nodes of the snapshot; returns how many fit. The class has no
+        rules, or only volumes to attach.
 
         Fills one node after another, first those whose resources the class uses most evenly.
         """
         asked = self.problem.asked[position]
-        nodes, room = self._find_room(position, asked, 0, among, -1)
+        rules = self.problem.bonds.rules.get(position)
+        opened = self.counters.open_nodes(rules, 0, self.known).nodes if rules else None
+        nodes, room = self._find_room(position, asked, 0, among if opened is None else among & opened, -1)
         if not len(nodes):
             return 0
         shares = self.room.shares(asked, nodes)
@@ -298,6 +199,10 @@ class Packing:
             return room
         if any(self.counters.comes_with_new_nodes(number) for number in rules.excluding):
             return 0
+        if rules.attaching and self.counters.volumes and not self.counters.volumes.fits_new_node(rules.attaching):
+            return 0
+        if rules.choosing and not self.is_open(position, self.known):
+            return 0
         return min(room, 1) if rules.once_per_node else room
 
     def take_back(self, first: int) -> None:
@@ -310,24 +215,40 @@ class Packing:
     def is_open(self, position: int, node: int) -> bool:
         """Whether the rules between pods leave a node open to one more pod of a class."""
         rules = self.problem.bonds.rules.get(position)
-        opened = self.counters.open_nodes(rules, node, node + 1).nodes if rules else None
-        return opened is None or bool(opened[0])
+        if not rules:
+            return True
+        opened = self.counters.open_nodes(rules, node, node + 1)
+        return opened.pods > 0 and (opened.nodes is None or bool(opened.nodes[0]))
 
     def uses_hostname_spread(self, position: int) -> bool:
         """Whether new nodes may make room for a class on other nodes."""
         rules = self.problem.bonds.rules.get(position)
         return rules is not None and self.counters.uses_hostname_spread(rules)
 
+    def likeness(self, kind: NewNodeKind) -> Hashable:
+        """Equal for kinds of new nodes that pending pods fill alike after this packing, which has none.
+
+        Domains that count alike are interchangeable, unless new nodes make pods go to present ones after all.
+        """
+        return kind if self._may_take_more else self.counters.likeness(kind)
+
+    @cached_property
+    def _may_take_more(self) -> bool:
+        """Whether a present node fits a pending class for which new nodes may make room there."""
+        return any(
+            self.uses_hostname_spread(position)
+            and (self.room.fits(self.problem.asked[position], 0) & self.problem.admitting(position)).any()
+            for position in self.pending.nonzero()[0].tolist()
+        )
+
     def _find_room(
-        self, position: int, asked: Asked, start: int, opened: Flags | None, skip: int, enough: int | None = None
+        self, position: int, asked: Asked, start: int, opened: Flags | None, skip: int, most: int | None = None
     ) -> tuple[Integers, Integers]:
         """The nodes that fit at least one pod of a class, and the number of pods that the resources of each allow.
 
-        With `enough`, the search ends after that many nodes, and each counts one pod.
+        At least as many nodes as `most` pods, which then go to one node each, count one pod each.
         """
         new_only = start >= self.known
-        if new_only and (not self.admits_new[position] or self.room.is_above_new_nodes(asked)):
-            return _NOTHING, _NOTHING
         fits = self.room.fits(asked, start)
         if opened is not None:
             fits &= opened
@@ -342,8 +263,9 @@ class Packing:
                 self.room.measure_new_nodes(asked, start)
             return _NOTHING, _NOTHING
         nodes += start
-        if enough is not None and len(nodes) >= enough:
-            return nodes[:enough], np.ones(enough, np.int64)
+        if most is not None and len(nodes) >= most:
+            nodes = nodes if self._pointer else nodes[:most]
+            return nodes, np.ones(len(nodes), np.int64)
         return nodes, self.room.room(asked, nodes)
 
     def _room_on(self, position: int, node: int) -> int:
@@ -431,10 +353,10 @@ def refusals(packing: Packing, position: int, node: int) -> list[str]:
     demands = problem.classes[position].facts.demands
     if node >= packing.known:
         assert packing.template is not None
-        where = packing.template.node
+        where, admits = packing.template.node, bool(packing.admits_new[position])
     else:
-        where = problem.snapshot.nodes[node]
-    reason = predicates.refusal(demands, where)
+        where, admits = problem.snapshot.nodes[node], False
+    reason = None if admits else predicates.refusal(demands, where)
     if reason:
         return [reason]
     rules = problem.bonds.rules.get(position)
@@ -443,8 +365,17 @@ def refusals(packing: Packing, position: int, node: int) -> list[str]:
     free = packing.room.of_node(node).tolist()
     short = [row for row, amount in problem.asked[position] if free[row] < amount]
     if short:
-        return [TOO_MANY_PODS if row == 0 else predicates.insufficient(problem.resources[row]) for row in short]
-    reason = predicates.volume_refusal(demands, where)
+        words = (TOO_MANY_PODS if row == 0 else predicates.insufficient(problem.resources[row]) for row in short)
+        return list(dict.fromkeys(words))  # of devices, several are short at once
+    if rules and counters.has_disk_conflict(rules, node):
+        return [predicates.DISKS]
+    reason = None
+    if rules and counters.volumes:
+        reason = counters.volumes.refusal(rules.attaching, node)
+    if reason is None and not admits:
+        reason = predicates.volume_refusal(demands, where)
+    if reason is None and rules and counters.free_volumes:
+        reason = counters.free_volumes.refusal(rules.choosing, node)
     if reason is None and rules:
         reason = counters.refusal(rules, node)
     return [reason] if reason else []

@@ -45,13 +45,13 @@ class LoadedExpander:
         try:
             answer = list(self._expander.best_options(options, context))
             if any(by_group.get(each.group) is not each for each in answer):
-                raise ValueError("it answers an option that it was not asked about")
+                raise ValueError("it returned an option that was not in the request")
             kept = KeptOptions(answer)
         except BaseException as error:  # also an attempt to exit: a plug-in must not end the process
             plugins.reraise_interrupt(error)
             kept = KeptOptions(list(options), str(error) if isinstance(error, ExpanderError) else plugins.told(error))
         if kept.problem and kept.problem != self._logged:
-            logger.warning("expander %s: %s; it leaves all options in", self.name, kept.problem)
+            logger.warning("expander %s failed and keeps all options: %s", self.name, kept.problem)
         self._logged = kept.problem
         return kept
 

@@ -18,7 +18,7 @@ from manager.autoscaler.expander.ranking import PricedOption
 class ExpanderContext:
     """The data that expanders may read besides the options.
 
-        `ranks` are the cost-based ranks of all options by group, `priorities` those of the priority expander's
+    `ranks` are the cost-based ranks of all options by group, `priorities` those of the priority expander's
     ConfigMap.
     """
 

@@ -1,9 +1,5 @@
 """The expander `grpc`: asks a server with Cluster Autoscaler's gRPC expander protocol (service grpcplugin.Expander).
 
-BestOptionsRequest   1 options (Option, repeated), 3 nodeBytesMap (group -> v1.Node in bytes)
-BestOptionsResponse  1 options (Option, repeated)
-Option               1 nodeGroupId, 2 nodeCount, 3 debug, 5 podBytes (v1.Pod in bytes, repeated)
-
 As in Cluster Autoscaler: after a failed call, and after an answer of unknown groups alone, all options stay in; unknown
 groups among known ones are ignored; an empty answer leaves none. A Pod has its name, labels, node selector,
 tolerations, priority, and the requests of the whole pod as those of one container.
@@ -12,6 +8,8 @@ tolerations, priority, and the requests of the whole pod as those of one contain
 import functools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from google.protobuf.message import DecodeError
 
 from manager.autoscaler.cloudprovider.externalgrpc import core_v1
 from manager.autoscaler.cloudprovider.externalgrpc.channel import (
@@ -22,12 +20,12 @@ from manager.autoscaler.cloudprovider.externalgrpc.channel import (
     authorities_problem,
     is_address,
 )
+from manager.autoscaler.cloudprovider.externalgrpc.wire import expander_pb2 as wire
 from manager.autoscaler.expander.chain import ExpanderError
 from manager.autoscaler.expander.contract import ExpanderContext
 from manager.autoscaler.expander.option import Option, PodClass
 from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from shared.errors import InvalidInput
-from shared.protobuf import Malformed, as_bytes, as_text, encoded, fields
 
 NAME = "grpc"
 SERVICE, METHOD = "grpcplugin.Expander", "BestOptions"
@@ -62,39 +60,39 @@ class GrpcExpander:
         """Raises ExpanderError."""
         try:
             answer = self._channel.call(METHOD, encode_request(options))
-            groups = list(read_groups(answer))
+            groups = read_groups(answer)
         except RpcError as error:
             raise ExpanderError(str(error)) from error
-        except Malformed as error:
+        except DecodeError as error:
             raise ExpanderError(f"{METHOD}: the answer is not the protocol's: {error}") from error
         by_group = {option.group: option for option in options}
         known = [by_group[group] for group in dict.fromkeys(groups) if group in by_group]
         if groups and not known:
-            raise ExpanderError(f"{METHOD}: no group of the answer was asked about: {', '.join(groups[:3])}")
+            raise ExpanderError(f"{METHOD}: no group of the answer was in the request: {', '.join(groups[:3])}")
         return known
 
 
 def encode_request(options: Sequence[Option]) -> bytes:
     """A BestOptionsRequest."""
     known: dict[str, bytes] = {}
-    parts = [encoded(1, _option(option, known)) for option in options]
-    for option in options:
-        node = core_v1.encode_node(option.group, option.machine, option.taints, option.allocatable)
-        parts.append(encoded(3, core_v1.entry(option.group, node)))
-    return b"".join(parts)
+    return wire.BestOptionsRequest(
+        options=[_option(option, known) for option in options],
+        nodeBytesMap={
+            option.group: core_v1.encode_node(option.group, option.machine, option.taints, option.allocatable)
+            for option in options
+        },
+    ).SerializeToString()
 
 
-def read_groups(data: bytes) -> Iterator[str]:
-    """The groups of a BestOptionsResponse. Raises Malformed."""
-    for number, raw in fields(data):
-        if number == 1:
-            yield as_text(dict(fields(as_bytes(raw))).get(1, b""))
+def read_groups(data: bytes) -> list[str]:
+    """The groups of a BestOptionsResponse. Raises DecodeError."""
+    return [each.nodeGroupId for each in wire.BestOptionsResponse.FromString(data).options]
 
 
-def _option(option: Option, known: dict[str, bytes]) -> bytes:
+def _option(option: Option, known: dict[str, bytes]) -> wire.Option:
     """`known` has the pods that another option takes, too."""
-    pods = b"".join(encoded(5, pod) for kind in option.classes for pod in _pods(kind, known))
-    return encoded(1, option.group) + encoded(2, option.node_count) + pods
+    pods = (pod for kind in option.classes for pod in _pods(kind, known))
+    return wire.Option(nodeGroupId=option.group, nodeCount=option.node_count, podBytes=pods)
 
 
 def _pods(kind: PodClass, known: dict[str, bytes]) -> Iterator[bytes]:

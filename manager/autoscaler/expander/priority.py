@@ -16,9 +16,10 @@ import yaml
 
 from manager.autoscaler.expander.option import Option
 from shared import yaml_file
-from shared.errors import InvalidInput
+from shared.errors import InvalidInput, cut
 
 MOST_BYTES = 256 << 10  # of one pattern, with RE2's cache of texts
+MOST_PROBLEM = 300  # characters of RE2's error, which quotes the pattern
 MOST_INSTRUCTIONS = 20_000  # of all patterns together, as RE2 compiles them; a plain name has one per letter
 
 _ONE_BYTE = r"\C"  # the only RE2 expression that Go's regexp refuses
@@ -35,7 +36,7 @@ class Pattern:
         try:
             self._compiled = re2.compile(text, _options())
         except re2.error as error:
-            raise ValueError(error.args[0].decode(errors="replace")) from error
+            raise ValueError(cut(error.args[0].decode(errors="replace"), MOST_PROBLEM)) from error
         self.instructions: int = self._compiled.programsize
 
     def is_in(self, text: str) -> bool:
@@ -70,6 +71,15 @@ class Priorities:
             if priority >= LOWEST_PRIORITY and any(pattern.is_in(group) for pattern in patterns)
         )
         return max(found, default=None)
+
+
+@dataclass(frozen=True)
+class PriorityReading:
+    """What one `text` of the ConfigMap says: the last valid priorities if it cannot be read, and the `problem` then."""
+
+    text: str | None
+    priorities: Priorities = field(default_factory=Priorities)
+    problem: InvalidInput | None = None
 
 
 @dataclass(frozen=True)
@@ -112,6 +122,17 @@ def parse(text: str | None, *, source: str) -> Priorities:
                 raise refused(each, f"of priority {priority}: with it, the patterns are too large together")
         patterns[priority] = tuple(found)
     return Priorities(patterns)
+
+
+def read(text: str | None, before: PriorityReading | None) -> PriorityReading:
+    """The reading of the ConfigMap's key; the one of `before` if the text is the same."""
+    if before is not None and before.text == text:
+        return before
+    try:
+        return PriorityReading(text, parse(text, source=SOURCE))
+    except InvalidInput as refused:
+        kept = before.priorities if before is not None and (text or "").strip() else Priorities()
+        return PriorityReading(text, kept, refused)
 
 
 def choose(options: Sequence[Option], priorities: Priorities) -> Choice:

@@ -1,1 +1,1 @@
-"""The plan of one iteration: the decisions of the rooms below, in their order, on one context."""
+"""The plan of one iteration: the decisions of the rooms below, in their order, on one view."""

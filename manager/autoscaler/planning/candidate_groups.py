@@ -8,7 +8,7 @@ from manager.autoscaler.cloudprovider.errors import InvalidAnswer, Refused, Unsu
 from manager.autoscaler.cluster_state.registry import active_backoff
 from manager.autoscaler.cluster_state.state import GroupStatus
 from manager.autoscaler.estimator import binpacking, problem
-from manager.autoscaler.planning.context import AutoscalingContext, none_if_unsupported
+from manager.autoscaler.planning.cluster_view import ClusterView, none_if_unsupported
 from manager.autoscaler.scale_up import candidates, groups
 from manager.autoscaler.settings.modes import Mode
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
@@ -22,22 +22,33 @@ MOST_TRIED = 50  # label sets of one candidate in one iteration
 class CandidateGroups:
     """The groups that autoprovisioning could create."""
 
-    context: AutoscalingContext
+    view: ClusterView
+
+    @property
+    def is_on(self) -> bool:
+        """Whether any group may be created."""
+        return self.view.settings.autoprovisioning.enabled and self.groups_left > 0
+
+    def problems(self) -> dict[str, InvalidInput]:
+        """The machine types in the settings that the cloud does not have."""
+        if self.view.settings.mode is Mode.OBSERVE:
+            return {}
+        return {
+            f"machine type {name}": InvalidInput(
+                source="--machine-types", field="machineTypes", value=name, problem="the cloud has none of this name"
+            )
+            for name in sorted(self.view.settings.autoprovisioning.machine_types.difference(self._types))
+        }
 
     def states(self, classes: Sequence[EquivalenceGroup]) -> list[GroupStatus]:
         """The groups that could be created for these pods, and, with the reason, those that no cloud would make.
 
         If no candidate helps, the machine types without any labels say why.
         """
-        rules = self.context.settings.autoprovisioning
-        if not classes or self.context.settings.mode is Mode.OBSERVE:
+        rules = self.view.settings.autoprovisioning
+        if not classes or self.view.settings.mode is Mode.OBSERVE:
             return []
-        types = none_if_unsupported(self.context.cloud.machine_types) or ()
-        for name in sorted(rules.machine_types.difference(types)):
-            self.context.invalid_objects[f"machine type {name}"] = InvalidInput(
-                source="--machine-types", field="machineTypes", value=name, problem="the cloud has none of this name"
-            )
-        offered = [name for name in types if not rules.machine_types or name in rules.machine_types]
+        offered = [name for name in self._types if not rules.machine_types or name in rules.machine_types]
         wanted: list[Iterator[GroupSpec]] = []
         plain: list[GroupStatus] = []
         for zone, members in candidates.by_zone(classes).items():
@@ -59,7 +70,7 @@ class CandidateGroups:
             if not tried:
                 break
             made = [state.template for _, state in tried if state.template is not None]
-            asked = problem.packing_problem(self.context.current, classes, made)
+            asked = problem.packing_problem(self.view.current, classes, made)
             wanted = []
             for each, state in tried:
                 fits = state.template is not None and binpacking.fit_on_new_node(asked, state.template).flags.any()
@@ -70,25 +81,29 @@ class CandidateGroups:
         return found
 
     @cached_property
+    def _types(self) -> Sequence[str]:
+        return none_if_unsupported(self.view.cloud.machine_types) or ()
+
+    @cached_property
     def groups_left(self) -> int:
         """The number of groups that may still be created; unmanaged and refused groups count, too."""
-        observed = self.context.cloud.observed
+        observed = self.view.cloud.observed
         others = (Group(each, 0, 0, 0) for each in (*observed.unmanaged, *observed.refused))
         return candidates.groups_left(
-            (*(each.group for each in observed.groups.values()), *others), self.context.settings.autoprovisioning
+            (*(each.group for each in observed.groups.values()), *others), self.view.settings.autoprovisioning
         )
 
     def _theoretical(self, spec: GroupSpec) -> GroupStatus:
         """The group without a template, but with the reason, if it cannot be made."""
         try:
             made = candidates.candidate_state(
-                self.context.cloud.theoretical(spec), self.context.daemons, self.context.settings.taints
+                self.view.cloud.theoretical(spec), self.view.daemons, self.view.settings.taints
             )
         except (Refused, Unsupported, InvalidAnswer, InvalidInput) as error:
             name = "-".join((spec.prefix, spec.machine_type, *(("gpu",) if spec.extra_resources else ())))
             return GroupStatus(Group(name, 0, 0, 0, autoprovisioned=True), spec=spec, blocked_reason=error.problem)
-        backoff = active_backoff(self.context.reconciled.registry, made.id, self.context.objects.now)
-        template = None if made.template is None else self.context.offering(made.template)
+        backoff = active_backoff(self.view.reconciled.registry, made.id, self.view.objects.now)
+        template = None if made.template is None else self.view.offering(made.template)
         blocked_reason = groups.AT_MOST_GROUPS if made.makes > self.groups_left else ""
         return replace(made, template=template, backoff=backoff, blocked_reason=blocked_reason)
 

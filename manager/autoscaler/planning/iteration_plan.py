@@ -4,52 +4,51 @@ Pure, except for reads through `cloud` and for the `AutoscalerCache`, which outl
 `headroom plan` and the API call the same function; only the loop acts on the result.
 """
 
-import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from manager.autoscaler.cluster_state import cost
 from manager.autoscaler.cluster_state.actions import Action, ActionKind
-from manager.autoscaler.cluster_state.registry import Registry
+from manager.autoscaler.cluster_state.registry import Registry, with_refusals
 from manager.autoscaler.cluster_state.state import Increase
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.iteration import Iteration
-from manager.autoscaler.listers import ClusterObjects
-from manager.autoscaler.planning import disruption_planning, interruption_planning, scale_down_planning
+from manager.autoscaler.planning import removal_planning
 from manager.autoscaler.planning.candidate_groups import CandidateGroups
-from manager.autoscaler.planning.context import (
-    AutoscalerCache,
-    AutoscalingContext,
-    ObservedCloud,
-    OfferedBy,
-    no_reclaimed_capacity,
-    open_context,
+from manager.autoscaler.planning.cluster_view import (
+    ClusterView,
 )
+from manager.autoscaler.planning.removal_view import RemovalView
 from manager.autoscaler.pod_injection import buffer_planning, buffer_reading, request_reading, resource_quotas
 from manager.autoscaler.pod_injection.request_planning import RequestPlan, RequestPlanner
 from manager.autoscaler.pod_injection.request_reading import ReadRequests
-from manager.autoscaler.scale_down.removal_status import DeletionsInProgress
-from manager.autoscaler.scale_up import candidates, capacity_quotas, orchestrator, pending_pods, salvo
+from manager.autoscaler.scale_up import (
+    candidates,
+    capacity_quotas,
+    disagreements,
+    gangs,
+    orchestrator,
+    pending_pods,
+    salvo,
+)
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcome, explain_growth
 from manager.autoscaler.scale_up.options import ScaleUpInput
 from manager.autoscaler.scale_up.pending_pods import PendingPods
 from manager.autoscaler.settings.modes import Mode
 from manager.autoscaler.snapshot import equivalence_groups
-from manager.autoscaler.snapshot.cluster import NodeState
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
+from manager.autoscaler.utilization.scan import DueScans, PlannedScan
 from shared.errors import InvalidInput
 from shared.explanation import ScaleExplanation
 
 UNKNOWN_UPCOMING = "upcoming nodes are unknown"
-NO_READY_NODE = "no node is ready, and --scale-up-from-zero is off"
 SETTLING = "all pending pods are new: their owners may be making more"
 RECOMMENDED = "its mode is recommend"
-EMPTY = "created here, and empty"
 
 
 @dataclass(frozen=True)
 class PlannedIteration:
-    """A planned iteration on which nothing has acted yet, with the context that the actions need. The `registry` is
+    """A planned iteration on which nothing has acted yet, with the view that the actions need. The `registry` is
     stored before any action.
 
     `again_seconds` says when the next iteration is due, if not after the scan interval. `abandoned` nodes carry taints
@@ -58,9 +57,10 @@ class PlannedIteration:
 
     iteration: Iteration
     registry: Registry
-    context: AutoscalingContext
+    view: ClusterView
     again_seconds: float | None = None
     abandoned: tuple[str, ...] = ()
+    scans: tuple[PlannedScan, ...] = ()
 
     @property
     def decisions(self) -> tuple[ScaleUpDecision, ...]:
@@ -75,41 +75,23 @@ class PlannedIteration:
 
 
 def plan(
-    objects: ClusterObjects,
-    cloud: ObservedCloud,
-    known: Registry | None,
-    settings: DecisionSettings,
+    view: ClusterView,
     *,
     number: int = 1,
-    chance: random.Random,
-    cache: AutoscalerCache | None = None,
-    offered_by: OfferedBy | None = None,
-    underway: DeletionsInProgress | None = None,
+    scans: DueScans | None = None,
     begins: bool = False,
     dry_run: bool = False,
 ) -> PlannedIteration:
-    """Plans one iteration. Without a `known` registry, missing nodes of a target count as upcoming. `offered_by`
-    gives the Mid and Batch capacity of a new, empty Node. `begins`: this is the first iteration of a new leader.
+    """Plans one iteration. `scans` of groups that scale by utilization are due (None: none is). `begins`: this is the
+    first iteration of a new leader.
 
     Raises ProviderError.
     """
-    context = open_context(
-        objects,
-        cloud,
-        known,
-        settings,
-        chance=chance,
-        cache=cache or AutoscalerCache(settings),
-        offered_by=offered_by or no_reclaimed_capacity,
-        underway=underway or DeletionsInProgress(),
-    )
-    requests = _read_pod_injection(context)
-    reconciled, settings = context.reconciled, context.settings
-    blocked_reason = _blocked_reason(context)
-    there = {node.metadata.name for node in objects.nodes}
-    waits = pending_pods.list_pending_pods(
-        objects.pods, settings.pending, objects.now, there, objects.surroundings.claims
-    )
+    objects, cloud = view.objects, view.cloud
+    requests, unread = _read_pod_injection(view)
+    reconciled, settings = view.reconciled, view.settings
+    blocked_reason = _blocked_reason(view)
+    waits = _pending_pods(view)
     again = None
     if not blocked_reason and waits.settled_at is not None:
         blocked_reason, again = SETTLING, waits.settled_at - objects.now
@@ -119,33 +101,61 @@ def plan(
         state=reconciled.state,
         blocked_reason=blocked_reason,
         skipped_pods=waits.skipped_pods,
-        cost=cost.cluster_cost(
-            context.current, cloud.observed.group_of_node, settings.scale_up.pricing, context.templates
-        ),
+        invalid_objects={**view.problems, **unread},
+        cost=cost.cluster_cost(view.current, cloud.observed.group_of_node, settings.scale_up.pricing, view.templates),
         actions=reconciled.corrections,
         incidents=reconciled.incidents,
-        interruptions=context.interruptions,
+        interruptions=view.interruptions,
         dry_run=dry_run,
-        leaving=context.underway.leaving,
+        leaving=view.underway.leaving,
         cluster=settings.cluster_name,
     )
-    registry = reconciled.registry
+    unknown = ScaleUpInput(view.current)
+    removal_view = RemovalView(view, unknown, unknown, iteration.cost, actions=iteration.actions, scans=scans)
     if not blocked_reason:
-        iteration, registry = _decide(iteration, waits, requests, context)
-    iteration = replace(iteration, invalid_objects=dict(context.invalid_objects))
-    known_templates = context.cache.templates
+        iteration, removal_view = _scale_up(iteration, removal_view, waits, requests)
+    removal = removal_planning.plan(removal_view, is_blocked=bool(blocked_reason))
+    iteration = replace(
+        iteration,
+        scale_down=removal.scale_down,
+        consolidation=removal.consolidation,
+        scans=tuple(each.decision for each in removal.scans),
+        actions=(*iteration.actions, *removal.actions),
+        cost=replace(iteration.cost, estimated_groups=_estimated_groups(iteration.decisions, view)),
+        invalid_objects={**iteration.invalid_objects, **removal.problems},
+    )
+    known_templates = view.cache.templates
     known_templates.forget(known_templates.groups - cloud.observed.groups.keys() - cloud.observed.refused.keys())
-    abandoned = scale_down_planning.abandoned_nodes(context, begins=begins)
-    return PlannedIteration(iteration, registry, context, again, abandoned)
+    abandoned = removal_planning.abandoned_nodes(view, begins=begins)
+    registry = removal.registry
+    if not blocked_reason:
+        registry = with_refusals(registry, view.cache.scheduler.refusals)
+    return PlannedIteration(iteration, registry, view, again, abandoned, removal.scans)
 
 
-def _read_pod_injection(context: AutoscalingContext) -> ReadRequests:
-    """The ProvisioningRequests; the CapacityQuotas and CapacityBuffers go to the cache, as the last valid ones."""
-    objects, cache, invalid_objects = context.objects, context.cache, context.invalid_objects
+def _pending_pods(view: ClusterView) -> PendingPods:
+    objects, settings = view.objects, view.settings
+    there = {node.metadata.name for node in objects.nodes}
+    return pending_pods.list_pending_pods(
+        objects.pods, settings.pending, objects.now, there, objects.surroundings.claims, settles=settings.settles
+    )
+
+
+def _estimated_groups(decisions: Iterable[ScaleUpDecision], view: ClusterView) -> frozenset[str]:
+    machines = {group: template.machine for group, template in view.templates.items()}
+    machines |= {each.group: each.ranked.option.machine for made in decisions for each in made.considered}
+    return cost.estimated_groups(view.settings.scale_up.pricing, machines)
+
+
+def _read_pod_injection(view: ClusterView) -> tuple[ReadRequests, dict[str, InvalidInput]]:
+    """The ProvisioningRequests, and what cannot be read; the CapacityQuotas and CapacityBuffers go to the cache, as the
+    last valid ones.
+    """
+    objects, cache = view.objects, view.cache
     cache.capacity_limits, refused_quotas = capacity_quotas.read_quotas(objects.capacity_quotas, cache.capacity_limits)
     sources = buffer_reading.BufferSources(objects.chunk_sources, objects.pods, objects.surroundings)
     buffers, refused_buffers = buffer_reading.read_buffers(
-        objects.capacity_buffers, sources, cache.buffers, on_mid=context.settings.buffers_on_mid
+        objects.capacity_buffers, sources, cache.buffers, on_mid=view.settings.capacity_buffer_on_mid
     )
     cache.buffers, over_quota = resource_quotas.limit_chunks(buffers, objects.resource_quotas)
     requests = request_reading.read_requests(
@@ -155,77 +165,99 @@ def _read_pod_injection(context: AutoscalingContext) -> ReadRequests:
         promises=cache.requests.promises,
         templates=cache.requests.templates,
     )
-    for refused in (refused_quotas, refused_buffers, over_quota, requests.refused):
-        invalid_objects.update(refused)
-    return requests
+    return requests, {**refused_quotas, **refused_buffers, **over_quota, **requests.refused}
 
 
-def _decide(
-    iteration: Iteration, waits: PendingPods, requests: ReadRequests, context: AutoscalingContext
-) -> tuple[Iteration, Registry]:
-    """The iteration with its decisions and their actions, and the registry to store. An iteration that scales up
-    removes no node.
-    """
-    registry = context.reconciled.registry
-    objects, observed = context.objects, context.cloud.observed
+def _scale_up(
+    iteration: Iteration, removal_view: RemovalView, waits: PendingPods, requests: ReadRequests
+) -> tuple[Iteration, RemovalView]:
+    """The iteration with its decisions and their actions, and what removal needs to know of them."""
+    view = removal_view.cluster
+    objects, observed = view.objects, view.cloud.observed
     classified = equivalence_groups.build_equivalence_groups(
-        (*waits.pods, *context.recreatable.values()), objects.surroundings
+        (*waits.pods, *view.recreatable.values()), objects.surroundings
     )
-    groups_of = observed.group_of_node
-    templates = {node: context.templates[group].node for node, group in groups_of.items() if group in context.templates}
-    current = ScaleUpInput(
-        context.current,
-        classified.classes,
-        context.states(),
-        cluster_nodes=len(objects.nodes),
-        quotas=tuple(
-            each.remaining_quota(context.current.nodes, templates, context.settings.scale_up.usage)
-            for each in context.cache.capacity_limits.values()
-        ),
-        expected=objects.expected,
-        templates_of_nodes=templates,
-    )
-    planner = RequestPlanner(requests, context.cache.requests, context.settings.scale_up, objects.now, context.chance)
+    registry, now = view.reconciled.registry, objects.now
+    memory = replace(view.cache.scheduler, refusals=registry.refused_options).with_answers(waits.pods, now)
+    not_helped = disagreements.not_helped(classified.classes, memory, view.templates, objects.pods, now)
+    classes = [each for each in classified.classes if each.pods[0] not in not_helped]
+    classes = disagreements.believe(classes, memory, view.templates, now)
+    read = gangs.pending_gangs(classes, objects.pods, objects.surroundings.pod_groups, view.recreatable)
+    classes = [each for each in classes if each.pods[0] not in read.waiting]
+    current = replace(_scale_up_input(view, classes), gangs=read.gangs)
+    planner = RequestPlanner(requests, view.cache.requests, view.settings.scale_up, objects.now, view.chance)
     scale_up_input = planner.hold(current)
-    buffers = tuple(context.cache.buffers.values())
+    buffers = tuple(view.cache.buffers.values())
     chunks = buffer_planning.chunk_classes(scale_up_input, buffers)
-    if context.settings.autoprovisioning.enabled:
-        created = CandidateGroups(context)
-        creatable = created.states(_unschedulable_groups(_with_classes(scale_up_input, [*chunks, *planner.wanted])))
-        scale_up_input = replace(
-            scale_up_input,
-            groups=[*scale_up_input.groups, *creatable],
-            new_groups=candidates.creatable_groups(created.groups_left, creatable),
-        )
-    decisions, request_plan = _decisions(replace(scale_up_input, buffers=chunks), context, planner)
-    context.cache.requests = request_plan.memory
-    actions = [
+    problems: Mapping[str, InvalidInput] = {}
+    if view.settings.autoprovisioning.enabled:
+        without_place = _unschedulable_groups(_with_classes(scale_up_input, [*chunks, *planner.wanted]))
+        scale_up_input, problems = _with_creatable(scale_up_input, without_place, view)
+    decisions, request_plan, short = _decisions(replace(scale_up_input, buffers=chunks), view, planner)
+    view.cache.requests = request_plan.memory
+    actions = (
         *iteration.actions,
-        *_creations(decisions, context.settings),
-        *increase_actions(decisions, context.settings),
-    ]
-    actions += _deletions(context, {action.group for action in actions})
-    scale_down = None
-    if context.settings.scales_down and not any(_is_growth(decision) for decision in decisions):
-        waiting = _with_classes(replace(current, groups=scale_up_input.groups), [*chunks, *request_plan.held])
-        inputs = scale_down_planning.scale_down_inputs(context, waiting)
-        scale_down = scale_down_planning.decide(context, inputs)
-        scale_down = interruption_planning.with_emptied(context, inputs, scale_down)
-        if not any(decision.increases for decision in decisions):
-            replacing = disruption_planning.plan(context, inputs, scale_down, scale_up_input, iteration.cost)
-            scale_down, registry = replacing.scale_down, replacing.registry
-            actions += replacing.launches
-            iteration = replace(iteration, consolidation=replacing.decision)
-        actions += scale_down_planning.removal_actions(scale_down, context)
+        *_creations(decisions, view.settings),
+        *increase_actions(decisions, view.settings),
+    )
+    answered = disagreements.AnsweredCluster(
+        now,
+        objects.nodes,
+        objects.pods,
+        view.current,
+        observed.group_of_node,
+        view.templates,
+        registry.made_as,
+    )
+    asked = {each.pods for each in decisions[0].demands}
+    judged = [each for each in classes if each.pods in asked]
+    view.cache.scheduler, disagreeing = disagreements.judge(memory, judged, decisions[0].demands, answered)
+    classes = [each for each in classes if each.pods[0] not in short]
+    current = replace(current, classes=classes)
+    waiting = _with_classes(replace(current, groups=scale_up_input.groups), [*chunks, *request_plan.reserved])
     decided = replace(
         iteration,
-        scale_down=scale_down,
+        skipped_pods={**iteration.skipped_pods, **not_helped, **read.waiting, **short},
+        disagreements=disagreeing,
         buffers=buffer_planning.buffer_plan(buffers, [each for each in decisions if each.for_buffers]),
         requests=request_plan if requests.is_any else None,
-        actions=tuple(actions),
+        actions=actions,
+        invalid_objects={**iteration.invalid_objects, **problems, **classified.refused, **_failed_expanders(decisions)},
+    ).with_decisions(decisions)
+    removal_view = replace(removal_view, scale_up=scale_up_input, waiting=waiting, decisions=decisions, actions=actions)
+    return decided, removal_view
+
+
+def _scale_up_input(view: ClusterView, classes: Sequence[EquivalenceGroup]) -> ScaleUpInput:
+    known, settings = view.templates, view.settings.scale_up
+    groups_of = view.cloud.observed.group_of_node.items()
+    templates = {node: known[group].node for node, group in groups_of if group in known}
+    return ScaleUpInput(
+        view.current,
+        classes,
+        view.states(),
+        cluster_nodes=len(view.objects.nodes),
+        quotas=tuple(
+            each.remaining_quota(view.current.nodes, templates, settings.usage)
+            for each in view.cache.capacity_limits.values()
+        ),
+        expected=view.objects.expected,
+        templates_of_nodes=templates,
     )
-    context.invalid_objects.update({**classified.refused, **_failed_expanders(decisions)})
-    return decided.with_decisions(decisions), registry
+
+
+def _with_creatable(
+    scale_up_input: ScaleUpInput, without_place: Sequence[EquivalenceGroup], view: ClusterView
+) -> tuple[ScaleUpInput, Mapping[str, InvalidInput]]:
+    """The input with the groups that could be created for these pods, and what the settings name in vain."""
+    created = CandidateGroups(view)
+    creatable = created.states(without_place)
+    found = replace(
+        scale_up_input,
+        groups=[*scale_up_input.groups, *creatable],
+        new_groups=candidates.creatable_groups(created.groups_left, creatable),
+    )
+    return found, created.problems() if without_place else {}
 
 
 def _with_classes(scale_up_input: ScaleUpInput, more: Sequence[EquivalenceGroup]) -> ScaleUpInput:
@@ -236,7 +268,7 @@ def _with_classes(scale_up_input: ScaleUpInput, more: Sequence[EquivalenceGroup]
 def _failed_expanders(decisions: Iterable[ScaleUpDecision]) -> dict[str, InvalidInput]:
     return {
         f"expander {step.expander}": InvalidInput(
-            source="--expander", field="expander", value=step.expander, problem=f"{step.problem}; all options stay in"
+            source="--expander", field="expander", value=step.expander, problem=f"{step.problem}; all options remain"
         )
         for decision in decisions
         for step in decision.steps
@@ -244,62 +276,60 @@ def _failed_expanders(decisions: Iterable[ScaleUpDecision]) -> dict[str, Invalid
     }
 
 
-def _is_growth(decision: ScaleUpDecision) -> bool:
-    return decision.outcome is ScaleUpOutcome.GROW and not decision.advice
-
-
 def _decisions(
-    scale_up_input: ScaleUpInput, context: AutoscalingContext, requests: RequestPlanner
-) -> tuple[list[ScaleUpDecision], RequestPlan]:
-    """The decisions, and what came of the requests.
+    scale_up_input: ScaleUpInput, view: ClusterView, requests: RequestPlanner
+) -> tuple[list[ScaleUpDecision], RequestPlan, Mapping[str, str]]:
+    """The decisions, what came of the requests, and why pods of gangs wait.
 
     If they would grow groups in recommend mode, they are advice, and the decisions without these groups follow.
     """
-    mode_of = context.settings.mode_of
+    mode_of = view.settings.mode_of
     planner = requests.copy()
-    decisions = _salvo(scale_up_input, context, planner)
+    decisions, short = _salvo(scale_up_input, view, planner)
     grown = [group for decision in decisions if decision.outcome is ScaleUpOutcome.GROW for group in decision.nodes]
     if all(mode_of(group) is Mode.ENFORCE for group in grown):
-        return decisions, planner.finish()
+        return decisions, planner.finish(), short
     if all(mode_of(state.id) is not Mode.ENFORCE for state in scale_up_input.groups):
-        return [replace(decision, advice=True) for decision in decisions], planner.finish(is_advice=True)
+        return [replace(decision, advice=True) for decision in decisions], planner.finish(is_advice=True), short
     enforced = [
         replace(state, blocked_reason=state.blocked_reason or RECOMMENDED)
         if mode_of(state.id) is Mode.RECOMMEND
         else state
         for state in scale_up_input.groups
     ]
-    done = _salvo(replace(scale_up_input, groups=enforced), context, requests)
+    done, _ = _salvo(replace(scale_up_input, groups=enforced), view, requests)
     every = [
         *(replace(decision, advice=True) for decision in decisions),
         *(decision for decision in done if decision.outcome is ScaleUpOutcome.GROW or decision.increases),
     ]
-    return every, requests.finish()
+    return every, requests.finish(), short
 
 
 def _salvo(
-    scale_up_input: ScaleUpInput, context: AutoscalingContext, requests: RequestPlanner
-) -> list[ScaleUpDecision]:
+    scale_up_input: ScaleUpInput, view: ClusterView, requests: RequestPlanner
+) -> tuple[list[ScaleUpDecision], Mapping[str, str]]:
     """The decision, followed in a salvo by further ones; then the decisions about requests, and last the one about
-    buffers.
+    buffers. Also why pods of gangs wait.
     """
-    settings, buffers = context.settings, scale_up_input.buffers
-    decisions = salvo.decide(
-        scale_up_input, settings.scale_up, context.chance, seconds=settings.salvo_seconds, clock=settings.clock
+    settings, buffers = view.settings, scale_up_input.buffers
+    decisions, scale_up_input, short = gangs.decide(
+        scale_up_input, settings.scale_up, view.chance, seconds=settings.salvo_seconds, clock=settings.clock
     )
     if not (buffers or requests.waits):
-        return decisions
-    pods_wait = any(left.awaiting for left in decisions[-1].left)
+        return decisions, short
+    last = decisions[-1]
+    is_refused = last.chosen is not None and last.outcome is not ScaleUpOutcome.GROW  # all-or-nothing, by a limit
+    pods_wait = is_refused or any(left.awaiting for left in last.left)
     after = replace(salvo.apply_decisions(scale_up_input, decisions), classes=(), buffers=())
     after = requests.buy(after, pods_wait=pods_wait)
     decisions += requests.decisions
     if buffers:
         after = replace(after, classes=buffers)
-        decisions.append(buffer_planning.decide(after, settings.scale_up, context.chance, pods_wait=pods_wait))
+        decisions.append(buffer_planning.decide(after, settings.scale_up, view.chance, pods_wait=pods_wait))
         if requests.has_checks:
             after = salvo.apply_decision(after, decisions[-1])
     requests.check(after)
-    return decisions
+    return decisions, short
 
 
 def _unschedulable_groups(scale_up_input: ScaleUpInput) -> list[EquivalenceGroup]:
@@ -359,29 +389,9 @@ def _creations(decisions: Iterable[ScaleUpDecision], settings: DecisionSettings)
     ]
 
 
-def _deletions(context: AutoscalingContext, busy: set[str]) -> list[Action]:
-    """Deletes autoprovisioned groups that are empty and get no nodes now."""
-    observed, state = context.cloud.observed, context.reconciled.state
-    idle = [
-        each.group
-        for name, each in observed.groups.items()
-        if name not in busy and name in state.groups and state.groups[name].request is None
-    ]
-    instances = {name: len(each.instances) for name, each in observed.groups.items()}
-    modes = context.settings.mode_of
-    return [
-        Action(ActionKind.DELETE_GROUP, group, modes(group), explanation=ScaleExplanation(EMPTY))
-        for group in candidates.unneeded_groups(idle, instances, context.settings.ownership)
-        if modes(group) is not Mode.OBSERVE
-    ]
-
-
-def _blocked_reason(context: AutoscalingContext) -> str:
-    reconciled = context.reconciled
+def _blocked_reason(view: ClusterView) -> str:
+    reconciled = view.reconciled
     if reconciled.blocked_reason:
         return reconciled.blocked_reason
-    ready = any(state in (NodeState.READY, NodeState.INTERRUPTED) for state in reconciled.node_states.values())
-    if not ready and not context.settings.scales_from_zero:
-        return NO_READY_NODE
-    unknown_upcoming = context.unknown_upcoming
+    unknown_upcoming = view.unknown_upcoming
     return f"{UNKNOWN_UPCOMING}: {'; '.join(unknown_upcoming.values())}" if unknown_upcoming else ""

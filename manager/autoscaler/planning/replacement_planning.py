@@ -8,7 +8,7 @@ import msgspec
 
 from manager.autoscaler.cluster_state.actions import Action, ActionKind
 from manager.autoscaler.cluster_state.reconciliation import SETTLING_SECONDS
-from manager.autoscaler.cluster_state.registry import Registry, with_replacement
+from manager.autoscaler.cluster_state.registry import with_replacement
 from manager.autoscaler.cluster_state.replacement import (
     DisruptionReason,
     Launch,
@@ -17,8 +17,7 @@ from manager.autoscaler.cluster_state.replacement import (
     ReplacementPhase,
 )
 from manager.autoscaler.disruption import replacing
-from manager.autoscaler.disruption.consolidation_rules import ConsolidationRules
-from manager.autoscaler.disruption.disruption_limits import DisruptionLimits, allowance
+from manager.autoscaler.disruption.disruption_limits import allowance
 from manager.autoscaler.disruption.replacing import (
     LaunchNodes,
     LookAgain,
@@ -28,19 +27,21 @@ from manager.autoscaler.disruption.replacing import (
     ReplacementChosen,
     ReplacementEnded,
     ReplacementEvent,
-    ReplacementInstruction,
     ReplacementOutcome,
     ReplacementSeen,
 )
+from manager.autoscaler.disruption.rules import ConsolidationRules
 from manager.autoscaler.disruption.simulation import ReplacementSimulation
 from manager.autoscaler.disruption.verdicts import ConsolidationDecision, ReplacementOption
-from manager.autoscaler.planning import scale_down_planning
-from manager.autoscaler.planning.context import AutoscalingContext
-from manager.autoscaler.scale_down import budgets, pods_on_nodes
-from manager.autoscaler.scale_down.budgets import DeletionCounts, NodeBucket
-from manager.autoscaler.scale_down.inputs import ScaleDownContext, ScaleDownInputs
+from manager.autoscaler.planning import removal_view
+from manager.autoscaler.planning.cluster_view import ClusterView
+from manager.autoscaler.planning.removal_view import RemovalCommands, RemovalView
+from manager.autoscaler.scale_down import planner, pods_on_nodes
+from manager.autoscaler.scale_down.inputs import ScaleDownContext
+from manager.autoscaler.scale_down.planner import NodeBucket
 from manager.autoscaler.scale_down.pods_on_nodes import DrainPlan
 from manager.autoscaler.scale_down.removal_status import (
+    DeletionCounts,
     NodeRemovalStatus,
     NodeStanding,
     NodeToRemove,
@@ -55,73 +56,61 @@ from shared.explanation import ScaleExplanation, first_names
 from shared.names import ANNOTATION_DO_NOT_DISRUPT
 from shared.quantity import Resources
 
-KARPENTER = "karpenter"  # this provider marks all of its machines for Karpenter itself
 MOST_NAMES = 3
 
 NOT_ENFORCED = "a group of it is not in enforce mode any more"
 
 
-@dataclass(frozen=True)
-class PlannedReplacement:
-    """What an iteration does about replacements. `scale_down` has the old nodes that go now among its removals."""
-
-    scale_down: ScaleDownDecision
-    registry: Registry
-    launches: tuple[Action, ...] = ()
-    decision: ConsolidationDecision | None = None
-
-
-def begin(
-    decision: ConsolidationDecision,
-    context: AutoscalingContext,
-    scale_down: ScaleDownDecision,
-    rules: ConsolidationRules,
-) -> PlannedReplacement:
-    """What follows from a decision; nothing does from advice."""
-    registry, option = context.reconciled.registry, decision.option
+def begin(decision: ConsolidationDecision, view: RemovalView, decided: RemovalCommands) -> RemovalCommands:
+    """What is decided, with what follows from this decision; nothing does from advice."""
+    cluster, option = view.cluster, decision.option
     if option is None or decision.advice:
-        return PlannedReplacement(scale_down, registry, decision=decision)
-    chosen = _describe_choice(option, context)
-    state, instructions = replacing.step(None, ReplacementChosen(chosen), rules)
-    launches = tuple(
-        _launch_action(launch, chosen, option, context)
+        return decided.with_consolidation(decision)
+    chosen = _describe_choice(option, cluster)
+    state, instructions = replacing.step(None, ReplacementChosen(chosen), _rules(cluster))
+    launches = (
+        _launch_action(launch, chosen, option, cluster)
         for instruction in instructions
         if isinstance(instruction, LaunchNodes)
         for launch in instruction.launches
     )
-    return PlannedReplacement(
-        scale_down, with_replacement(registry, state), launches, replace(decision, move=state, reason=chosen.reason)
-    )
+    begun = replace(decided, registry=with_replacement(decided.registry, state), actions=(*decided.actions, *launches))
+    return begun.with_consolidation(replace(decision, move=state, reason=chosen.reason))
 
 
-def undisturbed_nodes(context: AutoscalingContext, *, minds_pods: bool = True) -> dict[str, str]:
+def _rules(cluster: ClusterView) -> ConsolidationRules:
+    """Those by which a replacement goes on, whatever asks for it."""
+    return cluster.settings.consolidation or ConsolidationRules()
+
+
+def undisturbed_nodes(cluster: ClusterView, *, minds_pods: bool = True) -> dict[str, str]:
     """The nodes that are not to be disturbed, by their own annotation, or by that of a pod on them (`minds_pods`)."""
     found = {}
-    for pod in context.objects.pods if minds_pods else ():
+    for pod in cluster.objects.pods if minds_pods else ():
         is_held = pod.metadata.annotation(ANNOTATION_DO_NOT_DISRUPT) == "true" and not pod.metadata.deletion_timestamp
         if is_held and pod.spec.node_name and pods.is_active(pod):
             found[pod.spec.node_name] = f"pod {pod.metadata.key} has the annotation {ANNOTATION_DO_NOT_DISRUPT}"
-    if context.settings.provider != KARPENTER:
-        for node in context.objects.nodes:
+    if not cluster.settings.marks_own_nodes:
+        for node in cluster.objects.nodes:
             if node.metadata.annotation(ANNOTATION_DO_NOT_DISRUPT) == "true":
                 found[node.metadata.name] = f"its annotation {ANNOTATION_DO_NOT_DISRUPT} is true"
     return found
 
 
-def _describe_choice(option: ReplacementOption, context: AutoscalingContext) -> Replacement:
-    now, observed, start = context.objects.now, context.cloud.observed, context.settings.start
-    uids = {node.metadata.name: node.metadata.uid for node in context.objects.nodes}
+def _describe_choice(option: ReplacementOption, cluster: ClusterView) -> Replacement:
+    now, observed, start = cluster.objects.now, cluster.cloud.observed, cluster.settings.start
+    uids = {node.metadata.name: node.metadata.uid for node in cluster.objects.nodes}
     newest: dict[str, float] = {}
-    for node in context.objects.nodes:
+    for node in cluster.objects.nodes:
         group = observed.group_of_node.get(node.metadata.name, "")
         newest[group] = max(newest.get(group, 0.0), node.metadata.created_at)
     new = {each.group for each in option.creations}
-    seconds = start.provision_seconds + start.startup_seconds if new else 0.0
+    seconds = start.max_node_provision_time_seconds + start.max_node_startup_time_seconds if new else 0.0
     for name in option.added.keys() - new:
         own = observed.groups[name].options
         provision, startup = own.max_node_provision_seconds, own.max_node_startup_seconds
-        provision = start.provision_seconds if provision is None else provision
-        seconds = max(seconds, provision + (start.startup_seconds if startup is None else startup))
+        provision = start.max_node_provision_time_seconds if provision is None else provision
+        seconds = max(seconds, provision + (start.max_node_startup_time_seconds if startup is None else startup))
     return Replacement(
         tuple(ReplacedNode(each, uids[each], observed.group_of_node[each]) for each in option.removed),
         tuple(
@@ -135,9 +124,7 @@ def _describe_choice(option: ReplacementOption, context: AutoscalingContext) -> 
     )
 
 
-def _launch_action(
-    launch: Launch, chosen: Replacement, option: ReplacementOption, context: AutoscalingContext
-) -> Action:
+def _launch_action(launch: Launch, chosen: Replacement, option: ReplacementOption, cluster: ClusterView) -> Action:
     """Raises the target of a group, or creates the group first."""
     created = {each.group: each.max_size for each in option.creations}
     is_new = launch.group in created
@@ -147,10 +134,10 @@ def _launch_action(
     return Action(
         ActionKind.CREATE_GROUP if is_new else ActionKind.INCREASE,
         launch.group,
-        context.settings.mode_of(launch.group),
+        cluster.settings.mode_of(launch.group),
         launch.from_size,
         launch.from_size + launch.nodes,
-        created[launch.group] if is_new else context.cloud.observed.groups[launch.group].group.max_size,
+        created[launch.group] if is_new else cluster.cloud.observed.groups[launch.group].group.max_size,
         names,
         ScaleExplanation(
             f"replaces {first_names(names, MOST_NAMES)}, {why}", bound=option.reason.value, result=launch.nodes
@@ -164,72 +151,64 @@ class ReplacementFollower:
     `grace_seconds` of draining an old node goes with its pods; None waits for them.
     """
 
-    context: AutoscalingContext
-    inputs: ScaleDownInputs
+    view: RemovalView
     scale_down: ScaleDownDecision
-    rules: ConsolidationRules
-    limits: DisruptionLimits
-    prices: Mapping[str, float]
     unwanted: str = ""
     grace_seconds: float | None = None
 
-    def plan(self, known: Replacement) -> PlannedReplacement:
-        registry = self.context.reconciled.registry
-        state: Replacement | None = known
+    def follow(self, known: Replacement, decided: RemovalCommands) -> RemovalCommands:
+        """What is decided, with the next step of this replacement."""
+        registry, rules = decided.registry, _rules(self.view.cluster)
         removals: list[NodeToRemove] = []
         ended, is_done = "", False
-        queue: list[ReplacementInstruction] = []
-        state, instructions = replacing.step(known, self._event(known), self.rules)
-        queue += instructions
+        state, instructions = replacing.step(known, self._event(known), rules)
+        queue = [*instructions]
         while queue:
             instruction = queue.pop(0)
             match instruction:
                 case LookAgain():
                     assert state is not None
                     looked, drains = self._look(state, instruction.nodes)
-                    state, more = replacing.step(state, looked, self.rules)
+                    state, more = replacing.step(state, looked, rules)
                     queue += more
                 case RemoveNodes():
                     removals += [self._removal(name, drains[name], known.reason) for name in instruction.nodes]
                 case ReplacementEnded():
                     ended, is_done = str(instruction), instruction.outcome is ReplacementOutcome.DONE
-                    registry = msgspec.structs.replace(registry, replaced_at=self.context.objects.now)
+                    registry = msgspec.structs.replace(registry, replaced_at=self.view.cluster.objects.now)
                 case LaunchNodes():
                     pass
         decision = ConsolidationDecision(move=state, ended=ended, is_done=is_done, reason=known.reason)
-        scale_down = self._add_removals(removals, known)
-        return PlannedReplacement(scale_down, with_replacement(registry, state), decision=decision)
+        followed = replace(decided, registry=with_replacement(registry, state)).with_consolidation(decision)
+        return followed.with_removals(removals, _verdicts(removals, known))
 
     def _event(self, known: Replacement) -> ReplacementEvent:
-        context = self.context
+        cluster = self.view.cluster
         if self.unwanted:
             return ReplacementAbandoned(self.unwanted)
         # A group that is to be created is awaited like its nodes.
         awaited = {each.group for each in known.launches if known.phase is ReplacementPhase.LAUNCHING}
-        awaited -= context.cloud.observed.groups.keys()
+        awaited -= cluster.cloud.observed.groups.keys()
         if any(
-            name not in self.inputs.groups or context.settings.mode_of(name) is not Mode.ENFORCE
+            name not in self.view.inputs.groups or cluster.settings.mode_of(name) is not Mode.ENFORCE
             for name in known.groups - awaited
         ):
             return ReplacementAbandoned(NOT_ENFORCED)
-        launched = scale_down_planning.launched_nodes(known, context)
+        launched, states = removal_view.launched_nodes(known, cluster), cluster.reconciled.node_states
         return ReplacementSeen(
-            context.objects.now,
-            frozenset(node.metadata.uid for node in context.objects.nodes),
-            frozenset(self.inputs.leaving),
+            cluster.objects.now,
+            frozenset(node.metadata.uid for node in cluster.objects.nodes),
+            frozenset(self.view.inputs.leaving),
             {
-                name: tuple(each.metadata.name for each in nodes if self._is_ready(each))
-                for name, nodes in launched.items()
+                group: tuple(each.metadata.name for each in nodes if states[each.metadata.name] is NodeState.READY)
+                for group, nodes in launched.items()
             },
             self._failures(known, launched),
         )
 
-    def _is_ready(self, node: Node) -> bool:
-        return self.context.reconciled.node_states[node.metadata.name] is NodeState.READY
-
     def _failures(self, known: Replacement, launched: Mapping[str, Sequence[Node]]) -> dict[str, str]:
         """Why no further nodes come to a group: it has failed since, or nothing asks for nodes any more."""
-        registry, now = self.context.reconciled.registry, self.context.objects.now
+        registry, now = self.view.cluster.reconciled.registry, self.view.cluster.objects.now
         found = {}
         for launch in known.launches:
             if len(launched[launch.group]) >= launch.nodes:
@@ -243,51 +222,52 @@ class ReplacementFollower:
 
     def _look(self, state: Replacement, waiting: Sequence[ReplacedNode]) -> tuple[LookedAgain, Mapping[str, DrainPlan]]:
         """Whether these old nodes can go, all of them, on what is there now; and which of them may begin."""
-        now, names = self.context.objects.now, [each.name for each in waiting]
+        now, names = self.view.cluster.objects.now, [each.name for each in waiting]
         drains = self._drains(state, names)
         if isinstance(drains, str):
             return LookedAgain(now, refusal=drains), {}
         removing = DeletionCounts(
-            self.inputs.in_progress.empty + sum(not each.is_drained for each in self.scale_down.removals),
-            self.inputs.in_progress.drained + sum(each.is_drained for each in self.scale_down.removals),
+            self.view.inputs.in_progress.empty + sum(not each.is_drained for each in self.scale_down.removals),
+            self.view.inputs.in_progress.drained + sum(each.is_drained for each in self.scale_down.removals),
         )
-        may_go = allowance(self.inputs, self.limits, state.reason)
-        cropped = budgets.crop(
+        may_go = allowance(self.view.inputs, self.view.cluster.settings.disruption.limits, state.reason)
+        cropped = planner.crop(
             [NodeBucket("", tuple(name for name in names if not drains[name].evicted))],
             [NodeBucket("", tuple(name for name in names if drains[name].evicted))],
             {},
             removing,
-            self.context.settings.scale_down.parallelism,
+            self.view.cluster.settings.scale_down.parallelism,
         )
         ours = [name for bucket in (*cropped.empty, *cropped.drained) for name in bucket.nodes]
-        may = may_go.cropped(ours, lambda name: self.inputs.group_of[name])
-        shut = [each for name in names if not (each := may_go.of_group(self.inputs.group_of[name])).nodes]
-        if not may and shut and not any(each.name in self.inputs.leaving for each in state.removed):
+        may = may_go.cropped(ours, lambda name: self.view.inputs.group_of[name])
+        shut = [each for name in names if not (each := may_go.of_group(self.view.inputs.group_of[name])).nodes]
+        if not may and shut and not any(each.name in self.view.inputs.leaving for each in state.removed):
             return LookedAgain(now, refusal=f"the disruption limit {shut[0].limit!r} allows no node now"), {}
         return LookedAgain(now, tuple(may)), drains
 
     def _drains(self, state: Replacement, names: Sequence[str]) -> dict[str, DrainPlan] | str:
         """What happens to the pods of these nodes; or why they cannot go together."""
-        inputs, is_forced = self.inputs, self.grace_seconds is not None
-        held = undisturbed_nodes(self.context, minds_pods=not is_forced)
+        inputs, is_forced = self.view.inputs, self.grace_seconds is not None
+        protected = undisturbed_nodes(self.view.cluster, minds_pods=not is_forced)
         for name in names:
             failed = inputs.memory.unremovable.get(name)
-            if name in held:
-                return f"{name}: {held[name]}"
+            if name in protected:
+                return f"{name}: {protected[name]}"
             if failed is not None and inputs.now < failed.until:
-                return f"{name} could not go a short while ago: {failed.detail}"
+                return f"{name} could not be deleted recently: {failed.detail}"
         new = [
             node.metadata.name
-            for nodes in scale_down_planning.launched_nodes(state, self.context).values()
+            for nodes in removal_view.launched_nodes(state, self.view.cluster).values()
             for node in nodes
         ]
         if state.phase is not ReplacementPhase.DRAINING and state.reason is DisruptionReason.UNDERUTILIZED:
-            unpriced = [name for name in (*names, *new) if name not in self.prices]
+            prices = self.view.cost.known_by_node
+            unpriced = [name for name in (*names, *new) if name not in prices]
             if unpriced:
                 return f"{unpriced[0]} has no price any more"
-            if sum(self.prices[each] for each in new) >= sum(self.prices[each] for each in names):
-                return "the new nodes cost no less than those that would go now"
-        over = ScaleDownContext(replace(inputs, peaks=self._peaks(new)), self.context.settings.scale_down)
+            if sum(prices[each] for each in new) >= sum(prices[each] for each in names):
+                return "the new nodes cost no less than the nodes that they would replace"
+        over = ScaleDownContext(replace(inputs, peaks=self._peaks(new)), self.view.cluster.settings.scale_down)
         gone = [each for each in self.scale_down.unneeded if each not in names]
         simulation = ReplacementSimulation(
             over, gone, names if state.reason is DisruptionReason.UNHEALTHY else (), names if is_forced else ()
@@ -300,10 +280,10 @@ class ReplacementFollower:
 
     def _peaks(self, new: Sequence[str]) -> Mapping[str, Resources] | None:
         """The predicted peaks; that of a new node without a report is what its pods request."""
-        peaks = self.inputs.peaks
+        peaks = self.view.inputs.peaks
         if peaks is None:
             return None
-        on_node = pods_on_nodes.pods_by_node(self.inputs.residents)
+        on_node = pods_on_nodes.pods_by_node(self.view.inputs.residents)
         young = {
             name: pods_on_nodes.requested(
                 each.facts.requests for each in on_node.get(name, ()) if each.drain_info is not None
@@ -318,28 +298,21 @@ class ReplacementFollower:
         kind = ScaleDownReason.UNDERUTILIZED if drain.evicted else ScaleDownReason.EMPTY
         return NodeToRemove(
             name,
-            self.inputs.group_of[name],
+            self.view.inputs.group_of[name],
             ScaleDownReason.UNREADY if reason is DisruptionReason.UNHEALTHY else kind,
             (status and status.utilization) or 0.0,
             tuple(each.key for each in drain.evicted),
             self.grace_seconds,
         )
 
-    def _add_removals(self, removals: Sequence[NodeToRemove], known: Replacement) -> ScaleDownDecision:
-        """Scale-down's decision with these removals."""
-        made = Counter(each.group for each in known.launches for _ in range(each.nodes))
-        by = ", ".join(f"{count} of {group}" for group, count in sorted(made.items())) or "nodes that stay"
-        is_by_price = known.reason is DisruptionReason.UNDERUTILIZED
-        detail = f"it is replaced by {by}" if is_by_price else f"{known.reason}, it is replaced by {by}"
-        statuses = {
-            each.node: NodeRemovalStatus(
-                each.node, each.group, NodeStanding.GOES, ScaleExplanation(detail, result=-1), each.utilization
-            )
-            for each in removals
-        }
-        decision = self.scale_down
-        return replace(
-            decision,
-            removals=(*decision.removals, *removals),
-            statuses={**decision.statuses, **statuses},
-        )
+
+def _verdicts(removals: Sequence[NodeToRemove], known: Replacement) -> dict[str, NodeRemovalStatus]:
+    made = Counter(each.group for each in known.launches for _ in range(each.nodes))
+    by = ", ".join(f"{count} of {group}" for group, count in sorted(made.items())) or "nodes that stay"
+    is_by_price = known.reason is DisruptionReason.UNDERUTILIZED
+    detail = f"it is replaced by {by}" if is_by_price else f"{known.reason}, it is replaced by {by}"
+    why = ScaleExplanation(detail, result=-1)
+    return {
+        each.node: NodeRemovalStatus(each.node, each.group, NodeStanding.GOES, why, each.utilization)
+        for each in removals
+    }

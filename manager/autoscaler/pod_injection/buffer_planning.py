@@ -17,7 +17,7 @@ from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
 from shared.names import CPU, MEMORY, MID_CPU, MID_MEMORY
 from shared.quantity import Amounts
 
-PODS_FIRST = "pending pods that wait for nodes come before buffers"
+PODS_FIRST = "pending pods get nodes before buffers"
 
 _MID_OF = {CPU: MID_CPU, MEMORY: MID_MEMORY}
 
@@ -55,7 +55,7 @@ class BufferState:
             (self.on_nodes, "have room on nodes"),
             (self.on_mid, "have room in Mid on offer"),
             (self.triggered, "get new nodes"),
-            (self.unplaced, f"get no node: {self.why or 'none may be bought'}"),
+            (self.unplaced, f"get no node: {self.why or 'none may be launched'}"),
         )
         return f"of {self.chunks} chunks " + ", ".join(f"{count} {what}" for count, what in parts if count)
 

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from manager.autoscaler.snapshot import pod_info
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
-from manager.autoscaler.snapshot.pod_info import PodInfo, ReferencedObjects
+from manager.autoscaler.snapshot.pod_info import PodInfo
+from manager.autoscaler.snapshot.referenced_objects import ReferencedObjects
 from shared import names, quantity
 from shared.api import pods as podrules
 from shared.api.capacitybuffer import ACTIVE_CAPACITY, CapacityBuffer, ChunkSource, ChunkSourceRef
@@ -211,7 +212,7 @@ def _count(buffer: CapacityBuffer, ref: ChunkSourceRef, source: ChunkSource, fac
         now = (1 if source.spec.parallelism is None else source.spec.parallelism) if ref.kind == JOB else None
         wanted.append(-(-percentage * (source.status.replicas if now is None else now) // 100))
     if spec.limits is None and not wanted:
-        problem = "none of replicas, percentage (of a scalableRef) and limits says how many chunks there are to be"
+        problem = "replicas, percentage (of a scalableRef) or limits is required"
         raise _invalid(buffer, "replicas", None, problem)
     count = max(wanted, default=MOST_CHUNKS + 1)
     if spec.limits is not None:

@@ -30,9 +30,9 @@ MOST_DECISIONS = 8  # decisions that buy the room of one request together
 FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS = 60.0, 600.0  # as in Cluster Autoscaler
 PROMISE_SECONDS = 60.0  # the time for a booking to show in the request's conditions
 
-FOUND = "there is room in the cluster for all pods"
+FOUND = "the cluster has room for all pods"
 ON_THEIR_WAY = "nodes are on their way for the pods that have no room yet"
-PODS_FIRST = "pending pods that wait for nodes come before requests"
+PODS_FIRST = "pending pods get nodes before requests"
 ADVICE = "groups that are only recommended would grow"
 _KEPT = (RequestStage.BOOKED, RequestStage.REQUESTED)
 _FIRST = 1 << 31  # the priority of booked pods where they stand among pending ones
@@ -62,14 +62,14 @@ class RequestMemory:
 @dataclass(frozen=True)
 class RequestPlan:
     """The results for open requests, the `decisions` that buy for them, and the number of finished ones, by class and
-    stage. `held` are the pods with reserved room.
+    stage. `reserved` are the pods with reserved room.
     """
 
     requests: tuple[RequestState, ...] = ()
     decisions: tuple[ScaleUpDecision, ...] = ()
     over: Mapping[tuple[str, RequestStage], int] = field(default_factory=dict)
     request_of: Mapping[str, str] = field(default_factory=dict)
-    held: tuple[EquivalenceGroup, ...] = ()
+    reserved: tuple[EquivalenceGroup, ...] = ()
     memory: RequestMemory = field(default_factory=RequestMemory)
 
     @property
@@ -89,12 +89,12 @@ class RequestPlanner:
         self._read = read
         self._memory = memory
         # A request is bought for as a whole or not at all; the pods' decision covers the groups' minimum sizes.
-        self._settings = replace(settings, enforces_min_size=False)
+        self._settings = replace(settings, enforce_node_group_min_size=False)
         self._now = now
         self._chance = chance
         self._states = {each.state.key: each.state for each in read.requests}
         self._states |= {each.key: each for each in read.others}
-        self._held: list[RequestedPods] = []
+        self._reserved: list[RequestedPods] = []
         self._short: list[RequestedPods] = []
         self._lost: set[str] = set()
         self._retries: dict[str, RequestRetry] = {}
@@ -104,7 +104,7 @@ class RequestPlanner:
         """A copy that changes independently."""
         other = copy.copy(self)
         other._states, other._retries = dict(self._states), dict(self._retries)
-        other._held, other._short, other._decisions = [*self._held], [*self._short], [*self._decisions]
+        other._reserved, other._short, other._decisions = [*self._reserved], [*self._short], [*self._decisions]
         return other
 
     @property
@@ -147,7 +147,7 @@ class RequestPlanner:
     def _hold_booked(self, booked: Sequence[RequestedPods], current: ScaleUpInput) -> ScaleUpInput:
         if not booked:
             return current
-        self._held += booked
+        self._reserved += booked
         left = _place(current, [group for each in booked for group in each.classes])
         for group, count in zip(left.problem.classes, left.pending.tolist(), strict=True):
             if count:
@@ -187,7 +187,7 @@ class RequestPlanner:
             for each in self._read.requests:
                 if each.state.key in bought:
                     self._refuse(each, ADVICE)
-            self._held = [each for each in self._held if each.state.key not in bought]
+            self._reserved = [each for each in self._reserved if each.state.key not in bought]
         uids = {each.state.uid for each in self._read.requests}
         ends = [(each.state, self._states[each.state.key]) for each in self._read.requests]
         promises = {
@@ -202,15 +202,17 @@ class RequestPlanner:
             if end.uid in known and known[end.uid].state.stage is end.stage and self._now < known[end.uid].until
         }
         retries = {uid: each for uid, each in self._memory.retries.items() if uid in uids} | self._retries
-        held = tuple(
-            group._replace(facts=replace(group.facts, priority=_FIRST)) for each in self._held for group in each.classes
+        reserved = tuple(
+            group._replace(facts=replace(group.facts, priority=_FIRST))
+            for each in self._reserved
+            for group in each.classes
         )
         return RequestPlan(
             tuple(state for _, state in sorted(self._states.items())),
             tuple(replace(each, advice=is_advice) for each in self._decisions),
             self._read.over,
             {pod: each.state.key for each in self._read.requests for group in each.classes for pod in group.pods},
-            held,
+            reserved,
             RequestMemory(kept | promises, retries, self._read.templates, frozenset(self._lost)),
         )
 
@@ -248,7 +250,7 @@ class RequestPlanner:
         several, one = (
             _decide_all(
                 asked,
-                replace(self._settings, estimates=replace(self._settings.estimates, all_or_nothing=one_group)),
+                replace(self._settings, estimates=replace(self._settings.estimates, scale_up_all_or_nothing=one_group)),
                 self._chance,
             )
             for one_group in (False, True)
@@ -263,11 +265,11 @@ class RequestPlanner:
         return left
 
     def _book(self, each: RequestedPods, reason: str) -> None:
-        self._held.append(each)
+        self._reserved.append(each)
         self._states[each.state.key] = each.state.book(reason, FOUND)
 
     def _await(self, each: RequestedPods) -> None:
-        self._held.append(each)
+        self._reserved.append(each)
         if each.state.stage is not RequestStage.REQUESTED:
             state = each.state.postpone(RequestStage.REQUESTED, api.CAPACITY_IS_REQUESTED, ON_THEIR_WAY)
             self._states[each.state.key] = state

@@ -21,16 +21,17 @@ from manager.autoscaler.reporting.scale_up_rows import (
     UnplacedRow,
 )
 from manager.autoscaler.scale_up.decisions import Cap, ExpanderStep, ScaleUpDecision, ScaleUpOutcome
+from manager.autoscaler.scale_up.disagreements import Disagreement
 from manager.autoscaler.settings.modes import Mode
 from shared import durations
 
-HELD = "nothing was decided"
+NOTHING_DECIDED = "nothing was decided"
 BRIEF_NAMES = 3  # of pods of one class, in brief answers
 
 
 @dataclass(frozen=True)
-class AsideRow:
-    """Pending pods that the round is not about."""
+class SkippedPodsRow:
+    """Pending pods that the iteration does not consider, and why."""
 
     reason: str
     pods: list[str]
@@ -39,7 +40,9 @@ class AsideRow:
 
 @dataclass(frozen=True)
 class IncidentRow:
-    """What has become of an increase, or of a group that failed, told once. `seconds` since it was asked for."""
+    """The result of a scale-up, or the failure of a group, reported once. `seconds` is the time since the scale-up was
+    requested.
+    """
 
     what: str
     group: str
@@ -50,40 +53,58 @@ class IncidentRow:
 
 
 @dataclass(frozen=True)
-class UnreadRow:
-    """An object that could not be read, and so does not count."""
+class InvalidObjectRow:
+    """An object that could not be read and is ignored."""
 
     object: str
     problem: str
 
 
 @dataclass(frozen=True)
-class Plan:
-    """One round: what is to be done, every option with every term of its rank, and the pods that get no node.
-
-    `cluster` is the name of the cluster it is about, and empty where it has none.
-
-    `options` stand in the order of their ranks, the best first. `outcome` says how it ended; `held` why nothing was
-    decided, and is empty when something was. With `advice` the decision would have groups grow that are only
-    recommended: nothing of it is done, and `further` is what is done without them. `preferred_cpu_milli` is the size of
-    machine that suits the cluster best, `incidents` have happened since the round before. `scale_down` says why every
-    node is still here (null: there is no word on any), `leaving` are nodes on their way out, and `scans` say of groups
-    that scale by utilization how full they are. `buffers` are the CapacityBuffers, and `buffer_decisions` what was
-    decided about those after the pods; positions are those of `buffers`. `requests` are the ProvisioningRequests, and
-    `request_decisions` what was bought for one of those, likewise.
+class DisagreementRow:
+    """Pods that the scheduler refuses although they fit by the autoscaler's predicates: on `nodes` ready nodes, and on
+    new nodes of `groups`. These do not count as a place for the pods until then. `message` has the scheduler's words.
     """
 
-    round: int
+    pods: list[str]
+    count: int
+    message: str
+    nodes: int
+    groups: list[str]
+    since: str
+    until: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One iteration: the actions, every option with every term of its rank, and the pods that get no node.
+
+    `cluster` is the name of the cluster, empty if it has none. `options` are sorted by rank, the best first. `outcome`
+    is the result. `blocked_reason` says why nothing was decided, and is empty otherwise. If `advice` is true, the
+    decision scales up groups in recommend mode: it is not carried out, and `further` has the decisions without these
+    groups.
+
+    `preferred_cpu_milli` is the machine size that suits the cluster best. `incidents` happened since the previous
+    iteration. `scale_down` says why each node is still here (null: no node was judged). `leaving` are the nodes being
+    deleted. `scans` have the utilization of the groups that scale by it.
+
+    `buffers` are the CapacityBuffers. `buffer_decisions` were made for them after the decisions for pods; their
+    positions are those of `buffers`. `requests` are the ProvisioningRequests, and `request_decisions` the decisions for
+    one of them, with the positions of `requests`. `disagreements` are pods that the scheduler refuses although they
+    fit by the predicates.
+    """
+
+    iteration: int
     time: str
     dry_run: bool
     outcome: str
-    held: str
+    blocked_reason: str
     decisions: list[DecisionRow]
     options: list[OptionRow]
     unplaced: list[UnplacedRow]
     cost_per_hour: CostRow
     pending: list[PendingRow]
-    aside: list[AsideRow]
+    skipped_pods: list[SkippedPodsRow]
     skipped: list[SkippedRow]
     steps: tuple[ExpanderStep, ...]
     comparison: ComparisonRow | None
@@ -92,7 +113,7 @@ class Plan:
     further: list[FurtherRow]
     preferred_cpu_milli: int | None
     incidents: list[IncidentRow]
-    unread: list[UnreadRow]
+    invalid_objects: list[InvalidObjectRow]
     scale_down: ScaleDownRow | None
     leaving: list[DeletionRow]
     scans: list[ScanRow]
@@ -101,31 +122,34 @@ class Plan:
     buffer_decisions: list[FurtherRow] = field(default_factory=list)
     requests: list[ProvisioningRequestRow] = field(default_factory=list)
     request_decisions: list[FurtherRow] = field(default_factory=list)
+    disagreements: list[DisagreementRow] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Decisions:
-    """`latest` is the last round (null: there was none yet), `rounds` those that did or changed something, the newest
-    first. Where only what is brief was wanted, lists of pods and nodes are cut, and `count` says how many there are.
+    """`latest` is the last iteration (null: there was none yet). `iterations` are those with an action or a change, the
+    newest first.
 
-    `earlier` are such rounds of managers before this one, always brief; numbers of rounds begin anew with each manager.
+    In a brief answer the lists of pods and nodes are cut, and `count` has the full number. `earlier` are iterations of
+    earlier managers, always brief. The numbers of iterations start anew with each manager.
     """
 
     cluster: str
     latest: Plan | None
-    rounds: list[Plan]
+    iterations: list[Plan]
     earlier: list[Plan]
 
 
 @dataclass(frozen=True)
 class NodesLeft:
-    """Why every node of a cluster is still here, as of one round (null: there was none yet). `held` says why that
-    decided nothing, and is empty when it did.
+    """Why each node of a cluster is still here, as of one iteration. `time` is null if there was none yet.
+
+    `blocked_reason` says why the iteration decided nothing, and is empty if it did decide.
     """
 
     cluster: str
     time: str | None
-    held: str
+    blocked_reason: str
     dry_run: bool
     scale_down: ScaleDownRow | None
     leaving: list[DeletionRow]
@@ -148,21 +172,23 @@ def plan(of: Iteration) -> Plan:
     return row_of(
         Plan,
         first,
-        round=of.number,
+        iteration=of.number,
         time=durations.timestamp(of.time),
         dry_run=of.dry_run,
-        outcome=HELD if of.decision is None else first.outcome,
-        held=of.blocked_reason,
+        outcome=NOTHING_DECIDED if of.decision is None else first.outcome,
+        blocked_reason=of.blocked_reason,
         decisions=actions,
         unplaced=unplaced,
         cost_per_hour=group_rows.cost_row(of.cost, _counted(actions)),
         pending=scale_up_rows.pending_rows(decision, unplaced),
-        aside=[AsideRow(reason, pods, len(pods)) for reason, pods in by_value(of.skipped_pods.items()).items()],
+        skipped_pods=[
+            SkippedPodsRow(reason, pods, len(pods)) for reason, pods in by_value(of.skipped_pods.items()).items()
+        ],
         advice=decision.advice,
         further=further,
         preferred_cpu_milli=decision.preferred_cpu_milli,
         incidents=[_incident(each) for each in of.incidents],
-        unread=[UnreadRow(name, str(problem)) for name, problem in sorted(of.invalid_objects.items())],
+        invalid_objects=[InvalidObjectRow(name, str(problem)) for name, problem in sorted(of.invalid_objects.items())],
         scale_down=node_rows.scale_down_row(of),
         leaving=node_rows.deletion_rows(of.leaving),
         scans=node_rows.scan_rows(of.scans),
@@ -171,6 +197,7 @@ def plan(of: Iteration) -> Plan:
         buffer_decisions=buffer_decisions,
         requests=requests,
         request_decisions=request_decisions,
+        disagreements=[_disagreement(each) for each in of.disagreements],
     )
 
 
@@ -185,19 +212,29 @@ def brief(of: Plan) -> Plan:
         of,
         pending=[replace(each, pods=each.pods[:BRIEF_NAMES]) for each in of.pending],
         unplaced=[replace(each, pods=each.pods[:BRIEF_NAMES]) for each in of.unplaced],
-        aside=[replace(each, pods=each.pods[:BRIEF_NAMES]) for each in of.aside],
+        skipped_pods=[replace(each, pods=each.pods[:BRIEF_NAMES]) for each in of.skipped_pods],
+        disagreements=[replace(each, pods=each.pods[:BRIEF_NAMES]) for each in of.disagreements],
         scale_down=node_rows.first_rows(of.scale_down),
     )
 
 
 def nodes_answer(of: Plan | None, cluster: str = "") -> NodesLeft:
-    """Without any round yet, that of the `cluster`."""
+    """Without any iteration yet, that of the `cluster`."""
     return NodesLeft(cluster, None, "", False, None, [], []) if of is None else row_of(NodesLeft, of)
 
 
 def _incident(of: Incident) -> IncidentRow:
     code, message = ("", of.message) if of.error is None else (of.error.code, of.error.message)
     return IncidentRow(of.kind, of.group, of.nodes, of.seconds, code, message)
+
+
+def _disagreement(of: Disagreement) -> DisagreementRow:
+    since, until = durations.timestamp(of.since), durations.timestamp(of.until)
+    return DisagreementRow(list(of.pods), len(of.pods), of.message, of.nodes, list(of.groups), since, until)
+
+
+def _skipped(reason: str, pods: list[str]) -> SkippedPodsRow:
+    return SkippedPodsRow(reason, pods, len(pods))
 
 
 def _counted(actions: list[DecisionRow]) -> list[DecisionRow]:

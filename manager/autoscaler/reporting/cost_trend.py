@@ -1,4 +1,4 @@
-"""What the cluster cost in the last day: `GET /api/v1/costs`."""
+"""The cost of the last day: `GET /api/v1/costs`."""
 
 from dataclasses import dataclass
 

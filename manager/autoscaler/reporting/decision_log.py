@@ -78,7 +78,7 @@ class DecisionLog:
             known = self._answer = latest, answers.plan(latest)
         return known[1]
 
-    def rounds(self, most: int = CAPACITY, *, brief: bool = False) -> list[Plan]:
+    def iterations(self, most: int = CAPACITY, *, brief: bool = False) -> list[Plan]:
         """At most `most` iterations that mattered, the newest first."""
         with self._lock:
             noted = list(self._noted)[-most:] if most > 0 else []
@@ -117,7 +117,7 @@ class DecisionLog:
                 with Path(self._path).open("ab") as file:
                     file.write(line + b"\n")
         except OSError as error:
-            logger.error("a decision was not written: %s", error, extra={"path": self._path})
+            logger.error("the decision was not written to the log: %s", error, extra={"path": self._path})
 
 
 def _end(of: Iteration) -> object:
@@ -137,14 +137,14 @@ def _acts(of: Iteration) -> tuple[Action, ...]:
     return tuple(action for action in of.actions if not action.is_soft_taint)
 
 
-class StoredRound(msgspec.Struct, frozen=True):
+class StoredIteration(msgspec.Struct, frozen=True):
     """An iteration, and the process that decided it: each process numbers its iterations anew."""
 
     process: str
-    round: Plan
+    plan: Plan
 
 
-_DECODER = msgspec.json.Decoder(list[StoredRound])
+_DECODER = msgspec.json.Decoder(list[StoredIteration])
 
 
 class DecisionHistory:
@@ -155,7 +155,7 @@ class DecisionHistory:
         """The iterations of other processes, as far as they were read."""
         self._kept = kept
         self._process = uuid.uuid4().hex[:8]
-        self._others: list[StoredRound] = []
+        self._others: list[StoredIteration] = []
         self._is_read = False
         self._written: Plan | None = None  # the newest stored iteration
         self._next_at = 0.0
@@ -164,39 +164,41 @@ class DecisionHistory:
         """Drops the memory: another replica leads and writes."""
         self._is_read = False
 
-    def store(self, rounds: Sequence[Plan], now: float) -> None:
-        """Stores this process's `rounds`, which are brief and the newest first. `now` never goes back.
+    def store(self, iterations: Sequence[Plan], now: float) -> None:
+        """Stores this process's `iterations`, which are brief and the newest first. `now` never goes back.
 
         A failed write is repeated with a later iteration.
         """
         try:
             if not self._is_read:
                 self._read()
-            if rounds and rounds[0] is not self._written and now >= self._next_at:
+            if iterations and iterations[0] is not self._written and now >= self._next_at:
                 self._next_at = now + INTERVAL_SECONDS
-                self._kept.write(_encoded([*(StoredRound(self._process, each) for each in rounds), *self._others]))
-                self._written = rounds[0]
+                self._kept.write(
+                    _encoded([*(StoredIteration(self._process, each) for each in iterations), *self._others])
+                )
+                self._written = iterations[0]
         except HeadroomError as error:
             self._is_read = False
-            logger.warning("the history of decisions was not kept: %s", error)
+            logger.warning("the history of decisions was not stored: %s", error)
 
     def _read(self) -> None:
         text, _ = self._kept.read()
         try:
             found = _DECODER.decode(text or "[]")
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-            logger.error("the history of decisions is passed by: %s: %s", self._kept.source, error)
+            logger.error("the history of decisions cannot be read and is ignored: %s: %s", self._kept.source, error)
             found = []
         self._others = [each for each in found if each.process != self._process]
-        self.earlier = tuple(each.round for each in self._others)
+        self.earlier = tuple(each.plan for each in self._others)
         self._is_read = True
 
 
-def _encoded(rounds: Sequence[StoredRound]) -> str:
+def _encoded(iterations: Sequence[StoredIteration]) -> str:
     """The text of as many of them as fit."""
     lines: list[bytes] = []
     left = STORED_BYTES
-    for each in rounds:
+    for each in iterations:
         line = msgspec.json.encode(each)
         left -= len(line) + 1
         if left < 0:

@@ -26,6 +26,7 @@ from shared.kube.events import NORMAL, WARNING, ObjectRef
 from shared.kube.resources import CAPACITYBUFFERS, PROVISIONINGREQUESTS, Resource
 
 TRIGGERED = "TriggeredScaleUp"
+DISAGREES = "SchedulerDisagrees"  # ours
 NOT_TRIGGERED = "NotTriggerScaleUp"
 SCALE_DOWN, EMPTY, FAILED = "ScaleDown", "ScaleDownEmpty", "ScaleDownFailed"
 # Ours: Cluster Autoscaler replaces no nodes, does not read what a cloud announces, and has no groups in recommend mode,
@@ -104,6 +105,7 @@ def events(
     return [
         *(ReportedEvent(status, *each) for each in _of_cluster(iteration, max_nodes_total)),
         *_of_pods(iteration, uids or {}),
+        *itertools.islice(_of_disagreements(iteration, last, uids or {}), MOST_TOLD),
         *_of_buffers(iteration, iteration.buffers or BufferPlan(), last.buffers or BufferPlan()),
         *_of_requests(iteration, iteration.requests or RequestPlan(), last.requests or RequestPlan()),
         *itertools.islice(_of_interruptions(iteration, last), MOST_TOLD),
@@ -135,8 +137,8 @@ def _of_incident(incident: Incident) -> Iterator[Said]:
         yield WARNING, "ScaleUpFailed", f"Failed adding {incident.nodes} nodes to group {group} due to {why}"
     elif incident.kind is IncidentKind.DELETED_BY_OTHERS:
         yield WARNING, "NodeDeletedByOthers", f"Group {group}: {incident.message}"
-    elif incident.kind is IncidentKind.HELD_BACK:
-        yield NORMAL, "ScaleUpHeldBack", f"Group {group}: {incident.message}"
+    elif incident.kind is IncidentKind.DELAYED:
+        yield NORMAL, "ScaleUpDelayed", f"Group {group}: {incident.message}"
 
 
 def _of_action(action: Action, iteration: Iteration) -> Iterator[Said]:
@@ -219,7 +221,7 @@ def _of_consolidation(iteration: Iteration) -> Iterator[Said]:
         if action.kind is ActionKind.INCREASE and action.nodes and action.done:
             yield NORMAL, reason, f"{reason}: {action.change} of {action.group} {action.reason}"
     if decided.move is not None and decided.option is not None and not decided.option.added:
-        yield NORMAL, reason, f"{reason}: {', '.join(decided.option.removed)} goes, {decided.option}"
+        yield NORMAL, reason, f"{reason}: {', '.join(decided.option.removed)} is deleted, {decided.option}"
     if decided.ended:
         yield NORMAL if decided.is_done else WARNING, reason, f"{reason}: {decided.ended}"
 
@@ -235,7 +237,7 @@ def _of_priorities(iteration: Iteration) -> Iterator[Said]:
         yield WARNING, "PriorityConfigMapNotMatchedGroup", f"Priority expander: no priority is given to group {group}"
     kept = next((step.groups for step in iteration.decision.steps if step.expander == chain.PRIORITY), ())
     if set(kept) <= set(unmatched):
-        all_left = "Priority expander: no group has a priority, so all are left in"
+        all_left = "Priority expander: no group has a priority, so all remain"
         yield WARNING, "PriorityConfigMapNoGroupMatched", all_left
 
 
@@ -266,6 +268,20 @@ def _of_pods(iteration: Iteration, uids: Mapping[str, str]) -> Iterator[Reported
     elif decision.outcome in (ScaleUpOutcome.NO_OPTIONS, ScaleUpOutcome.ALL_NODES):
         for key, why in itertools.islice(_unhelped(iteration, decision), MOST_TOLD):
             yield ReportedEvent(_pod(key, uids), NORMAL, NOT_TRIGGERED, f"pod didn't trigger scale-up: {why}")
+
+
+def _of_disagreements(iteration: Iteration, before: Iteration, uids: Mapping[str, str]) -> Iterator[ReportedEvent]:
+    """Refusals by the scheduler that are new, or of more groups, on each of the pods."""
+    known = {(each.pods[0], each.since): each.groups for each in before.disagreements}
+    for each in iteration.disagreements:
+        if known.get((each.pods[0], each.since)) != each.groups:
+            for key in each.pods:
+                yield ReportedEvent(
+                    _pod(key, uids),
+                    WARNING,
+                    DISAGREES,
+                    f"the scheduler rejects the pod where it fits by the autoscaler's predicates: {each}",
+                )
 
 
 def _unhelped(iteration: Iteration, decision: ScaleUpDecision) -> Iterator[tuple[str, str]]:
@@ -324,7 +340,7 @@ def _of_interruptions(iteration: Iteration, before: Iteration) -> Iterator[Repor
     known = {name: each.kind for name, each in before.interruptions.items()}
     for name, each in sorted(iteration.interruptions.items()):
         if known.get(name) is not each.kind:
-            follows = "takes the node within minutes" if each.is_imminent else "may interrupt the node"
+            follows = "deletes the node within minutes" if each.is_imminent else "may interrupt the node"
             yield ReportedEvent(_node(name), WARNING, INTERRUPTED, f"the cloud {follows}: {each}")
 
 
@@ -339,7 +355,7 @@ def _of_deletions(
             continue
         is_marked = stage in (DeletionStage.DRAINING, DeletionStage.DELETING, DeletionStage.GONE)
         if stage is DeletionStage.FAILED:
-            text = f"Scale-down: node {going.node} stays: {going.error}"
+            text = f"Scale-down: node {going.node} is not deleted: {going.error}"
             yield ReportedEvent(status, WARNING, FAILED, text)
         elif stage is DeletionStage.GONE and going.kind is ScaleDownReason.EMPTY:
             yield ReportedEvent(status, NORMAL, EMPTY, f"Scale-down: empty node {going.node} removed")

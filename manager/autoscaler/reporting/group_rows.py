@@ -22,11 +22,11 @@ MOST_NAMES = 10  # of unpriced nodes
 
 @dataclass(frozen=True)
 class DecisionRow:
-    """One thing to do with a group. `nodes` says by how many its target changes, `node_names` which go.
+    """One action on a node group. `nodes` is the change of its target size, `node_names` are the nodes to delete.
 
-    `cost_per_hour` is what its new nodes add, or with a minus what those cost that go (null: unknown). With `done`
-    false and no `error` it was not tried: a dry run, or the mode of its group. `reason` is made of `terms`, of which
-    `bound` decides.
+    `cost_per_hour` is the cost of the new nodes, or the negative cost of the deleted ones (null: unknown). If `done` is
+    false and `error` is empty, the action was not tried, because of a dry run or of the group's mode. `terms` are the
+    values behind `reason`, and `bound` names the one that decided.
     """
 
     what: str
@@ -47,12 +47,15 @@ class DecisionRow:
 
 @dataclass(frozen=True)
 class CostRow:
-    """Per hour. `by_group` has nodes of no group under the empty name; `unpriced` counts the nodes that are in none of
-    the sums, and `unpriced_nodes` names the first of them.
+    """Cost per hour. `by_group` has nodes without a group under the empty name.
 
-    No part of a node is in two of these: `idle` is what no pod requests (null: there is no word on pods), `offered`
-    what is reclaimed from requests and on offer as Mid or Batch, `used` what pods hold of Mid and Batch. `added` is
-    what the decisions add, less what they save (null: one of them has no price).
+    `unpriced` counts the nodes without a price, which no sum includes. `unpriced_nodes` names the first of them.
+    `estimated` counts the nodes whose price is only estimated from their size. `estimated_groups` are the node groups,
+    new ones included, for which a sum uses such a price.
+
+    `idle`, `offered` and `used` do not overlap. `idle` is what no pod requests (null: the pods are not known).
+    `offered` is what is reclaimed from requests and offered as Mid or Batch. `used` is what pods request of Mid and
+    Batch. `added` is the cost that the decisions add, less what they save (null: a price is missing).
     """
 
     total: float
@@ -63,11 +66,13 @@ class CostRow:
     unpriced: int
     unpriced_nodes: tuple[str, ...]
     added: float | None
+    estimated: int = 0
+    estimated_groups: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class RequestRow:
-    """An increase under way; given up at the `deadline` (RFC 3339)."""
+    """A scale-up in progress. At the `deadline` (RFC 3339) it counts as failed."""
 
     nodes: int
     since: str
@@ -76,7 +81,7 @@ class RequestRow:
 
 @dataclass(frozen=True)
 class BackoffRow:
-    """The group failed to grow, and is left alone until then (RFC 3339)."""
+    """A scale-up of the group failed. No other is tried before `until` (RFC 3339)."""
 
     reason: str
     until: str
@@ -84,7 +89,7 @@ class BackoffRow:
 
 @dataclass(frozen=True)
 class ErrorRow:
-    """So many instances could not be made, in the cloud's words."""
+    """The cloud could not create `instances` instances. `code` and `message` are the cloud's."""
 
     code: str
     message: str
@@ -93,10 +98,11 @@ class ErrorRow:
 
 @dataclass(frozen=True)
 class GroupRow:
-    """One node group. `target_size` is what was asked of the cloud; `upcoming` nodes of it are not up yet.
+    """One node group. `target_size` is the size requested from the cloud; `upcoming` nodes of it are not registered and
+    ready yet.
 
-    `cost_per_hour` is that of its nodes now. `price_unknown` says why consolidation launches none of its nodes: what
-    one costs is not known, or only guessed.
+    `cost_per_hour` is the cost of its present nodes. `price_unknown` says why consolidation launches no nodes of this
+    group: their price is not known, or only estimated.
     """
 
     id: str
@@ -117,10 +123,10 @@ class GroupRow:
 
 @dataclass(frozen=True)
 class Groups:
-    """All node groups of a cluster as of one round (null: there was none yet). `foreign` ones are others', and never
-    touched.
+    """All node groups of a cluster as of one iteration. `time` is null if there was none yet.
 
-    `held` says why that round decided nothing, and is empty when it did; then what was known before it is shown.
+    `unmanaged` groups belong to others and are never changed. `blocked_reason` says why the iteration decided
+    nothing, and is empty if it did decide. If it is not empty, the last known state is shown.
     """
 
     cluster: str
@@ -128,11 +134,11 @@ class Groups:
     healthy: bool
     groups: list[GroupRow]
     refused: list[Skipped]
-    foreign: list[str]
+    unmanaged: list[str]
     ungrouped: list[str]
     nodes: Readiness
     cost_per_hour: CostRow
-    held: str
+    blocked_reason: str
 
 
 def no_groups(cluster: str) -> Groups:
@@ -149,11 +155,11 @@ def groups(of: Iteration) -> Groups:
         healthy=state.healthy,
         groups=[_group(each, of.cost, unpriced.get(name, "")) for name, each in sorted(state.groups.items())],
         refused=[Skipped(group, reason) for group, reason in sorted(state.refused.items())],
-        foreign=sorted(state.unmanaged),
+        unmanaged=sorted(state.unmanaged),
         ungrouped=sorted(state.ungrouped),
         nodes=state.readiness,
         cost_per_hour=cost_row(of.cost, decision_rows(of)),
-        held=of.blocked_reason,
+        blocked_reason=of.blocked_reason,
     )
 
 
@@ -241,5 +247,6 @@ def cost_row(of: Cost, decided: Iterable[DecisionRow]) -> CostRow:
         by_group=dict(of.by_group),
         unpriced=len(of.unpriced),
         unpriced_nodes=of.unpriced[:MOST_NAMES],
+        estimated_groups=sorted(of.estimated_groups),
         added=total_cost(each.cost_per_hour for each in decided),
     )

@@ -5,7 +5,6 @@ the status of CapacityQuotas, CapacityBuffers and ProvisioningRequests.
 import logging
 from collections.abc import Callable
 
-from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.environment import ClusterAccess, ProcessParts
 from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.listers import ClusterObjects
@@ -13,9 +12,7 @@ from manager.autoscaler.planning.iteration_plan import PlannedIteration
 from manager.autoscaler.reporting import decision_log, events, metrics, object_status, status
 from manager.autoscaler.reporting.cost_trend import CostTrend
 from manager.autoscaler.reporting.decision_log import DecisionHistory, DecisionLog
-from manager.autoscaler.reporting.gauges import ClusterAutoscalerOptions
 from manager.autoscaler.reporting.metrics import AutoscalerMetrics
-from manager.autoscaler.reporting.metrics_escalator import EscalatorNames
 from manager.autoscaler.reporting.object_status import ObjectStatusWriter
 from manager.autoscaler.reporting.status import AutoscalerStatus
 from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
@@ -37,17 +34,16 @@ class IterationReporter:
     def __init__(
         self,
         settings: AutoscalerSettings,
-        decision_settings: DecisionSettings,
         access: ClusterAccess,
         process: ProcessParts,
         *,
         overdue_seconds: Callable[[], float],
     ) -> None:
         """Raises InvalidInput for an unusable name of the status ConfigMap."""
-        name = status.checked_name(settings.status_config_map_name, others=(names.BOOKS_CONFIG_MAP,))
-        self.decision_log = DecisionLog(settings.decisions_log, capacity=settings.decisions_kept)
+        name = status.checked_name(settings.status_config_map_name, others=(names.REGISTRY_CONFIG_MAP,))
+        self.decision_log = DecisionLog(settings.decisions_log)
         self.cost_trend = CostTrend(process.clock)
-        self.metrics = _metrics(settings, decision_settings, process, overdue_seconds)
+        self.metrics = AutoscalerMetrics(process.registry, overdue_seconds=overdue_seconds)
         self._quotas, self._buffers, self._requests = (
             ObjectStatusWriter(access.client, resource, seconds, access.may_write, process.clock)
             for resource, seconds in (
@@ -71,20 +67,18 @@ class IterationReporter:
 
     def report_objects(self, objects: ClusterObjects, planned: PlannedIteration) -> None:
         """The status of the custom resources that were planned with, and the conditions that are news."""
-        context, iteration = planned.context, planned.iteration
-        limits, refused = context.cache.capacity_limits, iteration.invalid_objects
-        nodes, usage = context.current.nodes, context.settings.scale_up.usage
-        buffers, known, requests = objects.capacity_buffers, context.cache.buffers, objects.provisioning_requests
+        view, iteration = planned.view, planned.iteration
+        limits, refused = view.cache.capacity_limits, iteration.invalid_objects
+        nodes, usage = view.current.nodes, view.settings.scale_up.usage
+        buffers, known, requests = objects.capacity_buffers, view.cache.buffers, objects.provisioning_requests
         self._quotas.write(object_status.quota_patches(objects.capacity_quotas, limits, refused, nodes, usage))
         self._buffers.write(object_status.buffer_patches(buffers, known, refused, iteration.buffers))
         if iteration.requests is not None:
             self._requests.write(object_status.request_patches(requests, iteration.requests))
 
-    def count(
-        self, iteration: Iteration, planned: PlannedIteration | None, failure: Exception | None, seconds: float
-    ) -> None:
+    def count(self, iteration: Iteration, seconds: float) -> None:
         """Counts an iteration of a leader, which took so long."""
-        self.metrics.note(iteration, () if planned is None else planned.context.current.nodes, failure)
+        self.metrics.note(iteration)
         self.metrics.took(metrics.MAIN, seconds)
 
     def announce(self, iteration: Iteration, planned: PlannedIteration | None) -> None:
@@ -95,10 +89,10 @@ class IterationReporter:
             self._written = self._last = None
             self._history.forget()
             return
-        self._history.store(self.decision_log.rounds(brief=True), self._clock.monotonic())
+        self._history.store(self.decision_log.iterations(brief=True), self._clock.monotonic())
         self.decision_log.earlier = self._history.earlier
         if self._access.recorder is not None:
-            uids = {} if planned is None else planned.context.pending_uids
+            uids = {} if planned is None else planned.view.pending_uids
             for each in events.events(
                 iteration, self._regarding, uids=uids, max_nodes_total=self._max_nodes_total, before=self._last
             ):
@@ -118,27 +112,3 @@ class IterationReporter:
         except HeadroomError as error:
             self._written = None
             logger.warning("the status was not written: %s", error)
-
-
-def _metrics(
-    settings: AutoscalerSettings,
-    decision_settings: DecisionSettings,
-    process: ProcessParts,
-    overdue_seconds: Callable[[], float],
-) -> AutoscalerMetrics:
-    cluster_autoscaler = ClusterAutoscalerOptions(
-        decision_settings.scale_up.bounds,
-        settings.max_nodes_total,
-        settings.node_autoprovisioning,
-        settings.emit_per_nodegroup_metrics,
-    )
-    escalators = EscalatorNames(
-        settings.cloud_provider,
-        {each.group.name: each.group.cloud_provider_group_name for each in decision_settings.scanned},
-    )
-    return AutoscalerMetrics(
-        process.registry,
-        cluster_autoscaler if settings.cluster_autoscaler_metrics else None,
-        escalators if settings.escalator_metrics else None,
-        overdue_seconds=overdue_seconds,
-    )

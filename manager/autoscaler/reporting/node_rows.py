@@ -27,7 +27,7 @@ _STAYS = frozenset({NodeStanding.UNNEEDED, NodeStanding.NEEDED, NodeStanding.UNJ
 
 @dataclass(frozen=True)
 class StayReasonRow:
-    """Nodes that stay for one reason; `detail` is that of the first."""
+    """Nodes that are kept for the same reason. `detail` is that of the first one."""
 
     reason: str
     standing: str
@@ -38,13 +38,15 @@ class StayReasonRow:
 
 @dataclass(frozen=True)
 class ScaleDownRow:
-    """`nodes` are all there are, those that go first, and the dearest of these; in what is brief, and of past rounds,
-    those alone that go or could, and in what is brief of the last round the first that are interrupted or judged for
-    a replacement. `stay` counts by their reasons those that neither go nor are on their way.
-    `cooldown` says why nothing is deleted for a while.
+    """Why each node is deleted or kept. `nodes` are sorted: nodes to delete come first, and of these the most expensive
+    one.
 
-    `saved_per_hour` is what those that go now cost, `savable_per_hour` with all that could (null: one of them has no
-    price). `replacement` says which nodes are replaced, and how far that has come.
+    Brief answers and past iterations list only nodes that are deleted or could be. A brief answer for the last
+    iteration also lists the first nodes that are interrupted or were considered for replacement. `stay` counts the
+    other nodes by reason. `cooldown` says why no node is deleted for now.
+
+    `saved_per_hour` is the cost of the nodes that are deleted now. `savable_per_hour` adds those that could be deleted
+    (null: a price is missing). `replacement` describes the replacement in progress.
     """
 
     goes: int
@@ -62,7 +64,7 @@ class ScaleDownRow:
 
 @dataclass(frozen=True)
 class DeletionRow:
-    """A node on its way out: marking, draining, deleting, gone, or failed, with the `error`, so that it stays."""
+    """A node that is being deleted. After a failure, `error` says why, and the node is kept."""
 
     node: str
     group: str
@@ -75,7 +77,7 @@ class DeletionRow:
 
 @dataclass(frozen=True)
 class AmountRow:
-    """Thousandths of a core, and bytes."""
+    """CPU in milli-cores and memory in bytes."""
 
     cpu: int
     memory: int
@@ -83,14 +85,15 @@ class AmountRow:
 
 @dataclass(frozen=True)
 class ScanRow:
-    """How full a group that scales by utilization is, and what is done about it.
+    """Utilization of a node group that scales by utilization, and the resulting actions.
 
-    `demand` is what is `requested`, or the predicted peak where that is more; the percentages are of `capacity`, that
-    of untainted nodes (null: unknown, or `from_zero`, pods without any node). `delta` is what is wanted; of it nodes
-    are tainted, or untainted and the cloud's target raised by `increase`. `deleted` and `drained` nodes were tainted
-    before, `unhealthy` ones are tainted for not being ready. `refusals` are what cannot be done, `error` why the scan
-    came to nothing. In a `dry` one nothing is done. `healthy` is null where not checked; with the `breaker` open, the
-    cloud is not asked for more.
+    `demand` is `requested`, or the predicted peak if that is larger. The percentages are of `capacity`, the capacity of
+    the untainted nodes. They are null if unknown, or if pods wait and there is no node (`from_zero`). `delta` is the
+    desired change in nodes. For it nodes are tainted, or untainted and the cloud's target is raised by `increase`.
+    Nodes in `deleted` and `drained` were tainted before. Nodes in `unhealthy` are tainted because they are not ready.
+    `refusals` are actions that are not possible, and `error` says why the scan failed. A `dry` scan changes nothing.
+    `healthy` is null if it was not checked. While the circuit breaker is open (`breaker_open`), no nodes are requested
+    from the cloud.
     """
 
     group: str
@@ -123,11 +126,15 @@ class ScanRow:
 
 @dataclass(frozen=True)
 class NodeLeft:
-    """The same of one node. `moves` says where its pods would go, by pod; `scan` is that of its group."""
+    """Why one node is still here, as of one iteration.
+
+    `moves` has the target node of each of its pods, by pod. `waits_for` are the pods that a deletion in progress waits
+    for. `scan` is that of the node's group.
+    """
 
     cluster: str
     time: str
-    held: str
+    blocked_reason: str
     answer: NodeStatusRow
     moves: dict[str, str]
     waits_for: tuple[str, ...]
@@ -241,6 +248,6 @@ def _scan(of: ScanDecision) -> ScanRow:
         **{name: AmountRow(*getattr(full, name)) for name in ("requested", "demand", "capacity")},
         **{name: len(getattr(of.classes, name)) for name in classes},
         **{name: [each.name for each in listed] for name, listed in nodes.items()},
-        refusals=[each for each in (*of.refusals, of.forced.refused, of.reaped.refused) if each],
+        refusals=list(of.refusals),
         breaker_open=of.breaker.is_open,
     )

@@ -15,8 +15,8 @@ from manager.autoscaler.scale_down.removal_status import (
     DeletionStage,
     NodeRemovalStatus,
     NodeStanding,
+    UnremovableReason,
 )
-from manager.autoscaler.scale_down.rules import UnremovableReason
 from manager.autoscaler.scale_up.decisions import ScaleUpOutcome
 from manager.autoscaler.settings.modes import Mode
 from manager.autoscaler.snapshot import taints
@@ -28,32 +28,37 @@ from shared import durations
 from shared.errors import InvalidInput
 from shared.explanation import ScaleExplanation, Term, first_names
 
-NOT_LOOKED_AT = "scale-down has not looked at it"
-GROWING = "pods have groups grow, and in such a round no node goes"
+NOT_LOOKED_AT = "scale-down has not examined it yet"
+GROWING = "scale-down is skipped in iterations that scale up"
 UNHEALTHY = "not ready for too long"
 CORDONED = "cordoned"
 COMES_BACK = "comes back"
-OTHERS_FIRST = "other nodes of its group go first"
-NONE_MAY_GO = "the others of its group could not take what is on it, or are too few"
+OTHERS_FIRST = "other nodes of its group are deleted first"
+NONE_MAY_GO = "the remaining nodes of its group have no room for its pods, or would be too few"
 MOST_PODS = 3  # named in one sentence
 
 
 @dataclass(frozen=True)
 class NodeStatusRow:
-    """Why one node is still here. `standing` is one of: goes, unneeded (it may go, and does not yet), leaving, gone,
-    needed, unjudged (not looked at yet).
+    """Why a node is kept or deleted.
 
-    `reason` is Cluster Autoscaler's word where it has one, or what the scan of its group says, `detail` the same in a
-    sentence; `headroom plan` has not watched the nodes, and has none for those that only have to wait. `utilization` is
-    the share of what is requested most, and `ripe_at` when the node will have been unneeded for long enough. `pods` are
-    to be evicted, `stage` is how far it is on its way out, `cost_per_hour` null where it has no price. `replacement`
-    says why the node is replaced, or is not, `replacement_reason` what asks for that (Underutilized: cheaper nodes;
-    Interrupted, Expired, Drifted, Unhealthy), and `replacement_saves_per_month` what it saves, or would (null: no
-    price is known), no more than that with `replacement_saves_at_most`; `replacement_terms` are what was compared for
-    it; all are empty where nothing asks for it. `interruption` is what the cloud has announced for the
-    node (SpotInterruption, InstanceTermination: it takes the node within minutes; ScheduledMaintenance,
-    RebalanceRecommendation), with the taint or condition that tells of it; empty without any. `terms` are what was
-    compared.
+    `standing` is one of: goes (it is deleted now), unneeded (it may be deleted later), leaving (it is being deleted),
+    gone (it was deleted), needed (it is kept), unjudged (it has not been examined yet). `reason` is Cluster
+    Autoscaler's term if there is one, or else that of the group's scan. `detail` explains it in a sentence. `headroom
+    plan` does not watch the nodes over time, so it reports none that only have to wait.
+
+    `utilization` is the largest requested share of a resource. `ripe_at` is when the node will have been unneeded for
+    long enough. `pods` is the number of pods to evict. `stage` is the progress of the deletion. `cost_per_hour` is null
+    if the node has no price. `terms` are the values that were compared.
+
+    `replacement` says why the node is replaced or is not. `replacement_reason` is Underutilized (cheaper nodes exist),
+    Interrupted, Expired, Drifted or Unhealthy. `replacement_saves_per_month` is the saving (null: no price is known),
+    an upper bound if `replacement_saves_at_most` is true. `replacement_terms` are the values that were compared. All of
+    these are empty if nothing requires a replacement.
+
+    `interruption` is what the cloud has announced, with the taint or condition that reports it; empty if nothing. After
+    SpotInterruption and InstanceTermination the cloud takes the node within minutes. The others are
+    ScheduledMaintenance and RebalanceRecommendation.
     """
 
     node: str
@@ -177,7 +182,7 @@ def _leaving(made: Iteration, going: DeletionProgress, before: NodeStatusRow | N
     unknown = NodeRemovalStatus(going.node, going.group, NodeStanding.UNJUDGED, ScaleExplanation())
     known = before or _row(unknown, made.cost)
     if going.stage is DeletionStage.FAILED:
-        failed = f"it was to go, which failed: {going.error}"
+        failed = f"its deletion failed: {going.error}"
         return replace(known, detail=f"{failed}; {known.detail}" if known.detail else failed)
     waits, named = len(going.waits_for), first_names(going.waits_for, MOST_PODS)
     is_gone = going.stage is DeletionStage.GONE
@@ -196,9 +201,7 @@ def _scanned(scan: ScanDecision, *, would: bool) -> Iterator[NodeRemovalStatus]:
     """What a scan says of the nodes of its group; it only `would` taint them where nothing is done."""
     classes, group = scan.classes, scan.group
     tainting, untainting, unhealthy = map(_names, (scan.taint.planned, scan.untaint.planned, scan.health_taints))
-    marked = {
-        each.node.name: (each, reaping.refused) for reaping in (scan.forced, scan.reaped) for each in reaping.statuses
-    }
+    marked = {each.node.name: each for reaping in (scan.forced, scan.reaped) for each in reaping.statuses}
     why, full, terms = _why(scan), decisions.fullness_reason(scan), decisions.terms_of(scan)
     said = f"{why}: {full}" if full else why
     tainted = "would be tainted" if would else "is tainted now"
@@ -215,23 +218,23 @@ def _scanned(scan: ScanDecision, *, would: bool) -> Iterator[NodeRemovalStatus]:
         yield NodeRemovalStatus(name, group, standing, ScaleExplanation(detail, terms, reason))
     for node in (*classes.tainted, *classes.force_tainted):
         if node.name in untainting:
-            back = ScaleExplanation(f"its taint is taken off: {said}", terms, COMES_BACK)
+            back = ScaleExplanation(f"its taint is removed: {said}", terms, COMES_BACK)
             yield NodeRemovalStatus(node.name, group, NodeStanding.NEEDED, back)
         elif node.name in marked:
-            yield _tainted(scan, *marked[node.name])
+            yield _tainted(scan, marked[node.name])
         else:
             waits = ScaleExplanation(f"tainted; {said}", terms, why)
             since = _tainted_at(node)
             yield NodeRemovalStatus(node.name, group, NodeStanding.UNNEEDED, waits, unneeded_since=since)
     for node in classes.cordoned:
-        alone = ScaleExplanation("cordoned, and so left alone", bound=CORDONED)
+        alone = ScaleExplanation("cordoned, so the autoscaler does not change it", bound=CORDONED)
         yield NodeRemovalStatus(node.name, group, NodeStanding.NEEDED, alone)
 
 
-def _tainted(scan: ScanDecision, of: TaintedNodeStatus, refused: str) -> NodeRemovalStatus:
-    goes = (of.goes or of.drains) and not refused and not scan.dry
+def _tainted(scan: ScanDecision, of: TaintedNodeStatus) -> NodeRemovalStatus:
+    goes = (of.goes or of.drains) and not scan.dry
     pods = f", {of.pods} of them" if of.pods and of.why is TaintedNodeReason.HOLDS_PODS else ""
-    detail = f"tainted, {of.why}{pods}" + (f"; {refused}" if refused else "")
+    detail = f"tainted, {of.why}{pods}"
     standing, bound = (NodeStanding.GOES, "") if goes else (NodeStanding.UNNEEDED, of.why)
     since = of.tainted_at if of.tainted_at is not None else _tainted_at(of.node)
     why = ScaleExplanation(detail, decisions.terms_of(scan), bound, -int(goes))

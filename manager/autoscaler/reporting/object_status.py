@@ -111,7 +111,7 @@ def quota_patch(
 ) -> Patch:
     """For a quota with this `problem`. Without valid limits, `used` is left out."""
     generation, status = quota.metadata.generation, quota.status
-    said = _validity(VALID, problem, ("Valid", "the quota holds", "Invalid"), has_last=used is not None)
+    said = _validity(VALID, problem, ("Valid", "the quota is in effect", "Invalid"), has_last=used is not None)
     wanted: dict[str, object] = {}
     if status.observed_generation != generation:
         wanted["observedGeneration"] = generation
@@ -202,7 +202,9 @@ def _validity(name: str, problem: InvalidInput | None, words: tuple[str, str, st
     good, message, bad = words
     if problem is None:
         return SaidCondition(name, True, good, message)
-    return SaidCondition(name, False, bad, f"{problem}; the last valid version holds" if has_last else str(problem))
+    return SaidCondition(
+        name, False, bad, f"{problem}; the last valid version stays in effect" if has_last else str(problem)
+    )
 
 
 def _patch(

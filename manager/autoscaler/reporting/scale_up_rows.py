@@ -24,7 +24,7 @@ from manager.autoscaler.scale_up.decisions import (
 
 @dataclass(frozen=True)
 class ClassCount:
-    """So many pods of the class at this position of `pending`."""
+    """Number of pods in the equivalence group at this position of `pending`."""
 
     position: int
     pods: int
@@ -32,10 +32,11 @@ class ClassCount:
 
 @dataclass(frozen=True)
 class OptionRow:
-    """`nodes` new nodes of a group take `pods` pods. One that does not exist would be created with `labels`, `taints`.
+    """A scale-up option: `nodes` new nodes of a group have room for `pods` pending pods.
 
-    `kept_by` are the expanders that left it in, `dropped_by` the one that did not (empty: none). `rank` is null where
-    there is none, for the reason in `problem`. Nodes may be shared out over `similar` groups.
+    If `exists` is false, the group would be created with these `labels` and `taints`. `kept_by` are the expanders that
+    kept the option, and `dropped_by` is the one that dropped it (empty: none). If `rank` is null, `problem` says why.
+    The nodes may be distributed over the `similar` groups.
     """
 
     group: str
@@ -58,7 +59,7 @@ class OptionRow:
 
 @dataclass(frozen=True)
 class SkippedRow:
-    """Groups that were not even looked at, and why."""
+    """Node groups that were not considered, and why."""
 
     reason: str
     groups: list[str]
@@ -66,7 +67,7 @@ class SkippedRow:
 
 @dataclass(frozen=True)
 class PlacementRow:
-    """New nodes by group that take so many pods; the cost is null where a group has no price."""
+    """New nodes by group, with room for `pods` pods. The cost is null if a group has no price."""
 
     nodes: dict[str, int]
     pods: int
@@ -75,7 +76,8 @@ class PlacementRow:
 
 @dataclass(frozen=True)
 class ComparisonRow:
-    """One group against the cheapest mix of several that places the same pods (null: none was found).
+    """A single node group compared with the cheapest mix of several for the same pods. `several` is null if no mix was
+    found.
 
     `minimum` is what the pods would cost on machines that fit them perfectly.
     """
@@ -88,7 +90,7 @@ class ComparisonRow:
 
 @dataclass(frozen=True)
 class FurtherRow:
-    """What was decided after that in the same round, for the pods that were left; positions are those of `pending`."""
+    """A further decision in the same iteration, for the remaining pods. Positions are those of `pending`."""
 
     outcome: str
     options: list[OptionRow]
@@ -100,10 +102,11 @@ class FurtherRow:
 
 @dataclass(frozen=True)
 class PendingRow:
-    """Pods that are alike. Of them so many go to nodes there are or on their way, so many to what reclaiming gives
-    within a reporting interval; of the rest, `triggered` get a new node and `unplaced` none.
+    """An equivalence group of pending pods.
 
-    `count` is the number of all, `requests` are those of one: cpu in thousandths of a core, all else in whole units.
+    `count` is the number of its pods. `on_nodes` of them fit on existing or upcoming nodes, and `reclaimed` on capacity
+    that is expected within one reporting interval. Of the rest, `triggered` get a new node and `unplaced` get none.
+    `requests` are those of one pod: CPU in milli-cores, everything else in whole units.
     """
 
     position: int
@@ -119,7 +122,7 @@ class PendingRow:
 
 @dataclass(frozen=True)
 class ReasonRow:
-    """Why each of these groups cannot take a pod."""
+    """The reasons why these node groups have no room for a pod."""
 
     reasons: tuple[str, ...]
     groups: list[str]
@@ -127,7 +130,9 @@ class ReasonRow:
 
 @dataclass(frozen=True)
 class UnplacedRow:
-    """Pods of one class that get no node now. `awaiting`: some group could take them, in a later round."""
+    """Pods of one equivalence group that get no node now. If `awaiting` is true, a group may have room for them in a
+    later iteration.
+    """
 
     position: int
     pods: tuple[str, ...]
@@ -138,11 +143,11 @@ class UnplacedRow:
 
 @dataclass(frozen=True)
 class BufferRow:
-    """The CapacityBuffer "namespace/name". Of its chunks so many have room on nodes there are or on their way, so many
-    in Mid on offer; of the rest, `triggered` get a new node and `unplaced` none, for these reasons.
+    """A CapacityBuffer, "namespace/name", and its chunks.
 
-    `requests` are those of one chunk, in the units of `pending`. Without the ResourceQuotas `limited_by` there would be
-    `wanted` chunks.
+    `on_nodes` of its chunks fit on existing or upcoming nodes, and `on_mid` in the Mid offer. Of the rest, `triggered`
+    get a new node and `unplaced` get none, for these `reasons`. `requests` are those of one chunk, in the units of
+    `pending`. Without the ResourceQuotas in `limited_by` there would be `wanted` chunks.
     """
 
     buffer: str
@@ -159,9 +164,10 @@ class BufferRow:
 
 @dataclass(frozen=True)
 class ProvisioningRequestRow:
-    """The ProvisioningRequest "namespace/name" of a class, and how far it is: pending, requested (nodes are on their
-    way), booked, expired, revoked or failed. Of its pods so many have a node. `reason` and `message` are those of its
-    last condition.
+    """A ProvisioningRequest, "namespace/name", its class and its state.
+
+    `state` is pending, requested (its nodes are being created), booked, expired, revoked or failed. `consumed` of its
+    pods exist and have a node. `reason` and `message` are those of its last condition.
     """
 
     request: str

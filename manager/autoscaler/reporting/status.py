@@ -12,7 +12,7 @@ import msgspec
 import yaml
 from msgspec.structs import replace
 
-from manager.autoscaler.cloudprovider.simulated import ledger
+from manager.autoscaler.cloudprovider.simulated import state_store
 from manager.autoscaler.cluster_state.state import ClusterState, GroupStatus, Readiness
 from manager.autoscaler.expander import priority
 from manager.autoscaler.iteration import Iteration
@@ -26,10 +26,9 @@ MOST_MESSAGE = 500
 CUT = "<truncated>"
 
 # Other ConfigMaps of this manager, and of its users.
-RESERVED = (ledger.CONFIG_MAP, priority.CONFIG_MAP, names.CONFIG_MAP)
+RESERVED = (state_store.CONFIG_MAP, priority.CONFIG_MAP, names.CONFIG_MAP)
 
 _Dumper: type = yaml.CSafeDumper if yaml.__with_libyaml__ else yaml.SafeDumper
-_Loader: type = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 
 INITIALIZING, RUNNING = "Initializing", "Running"
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
@@ -139,7 +138,7 @@ def autoscaler_status(iteration: Iteration, before: AutoscalerStatus | None = No
     growing = any(group.request is not None or group.upcoming for group in state.groups.values())
     candidates = Counter[str]() if iteration.scale_down is None else iteration.scale_down.unneeded_by_group
     troubles = [iteration.blocked_reason] if iteration.blocked_reason else []
-    troubles += [f"node group {group} is left alone: {why}" for group, why in state.refused.items()]
+    troubles += [f"node group {group} is skipped: {why}" for group, why in state.refused.items()]
     wide = ClusterWide(
         Health(status=HEALTHY if state.healthy else UNHEALTHY, node_counts=_counts(state.readiness)),
         ScaleUp(status=IN_PROGRESS if growing else NO_ACTIVITY),
@@ -162,7 +161,7 @@ def document(status: AutoscalerStatus) -> str:
 def read_status(text: str) -> AutoscalerStatus | None:
     """Reads the text of `document`; None for any other text, because only the transition times depend on it."""
     try:
-        return msgspec.convert(yaml_file.parse(text, lambda text: yaml.load(text, _Loader)), AutoscalerStatus)
+        return msgspec.convert(yaml_file.parse(text), AutoscalerStatus)
     except (yaml.YAMLError, msgspec.ValidationError):
         return None
 

@@ -1,6 +1,7 @@
 """Whether a pod may be evicted, by Cluster Autoscaler's drainability rules in order: the first that decides wins.
 
-The evictions that one pass foresees use up the disruption budgets.
+The evictions that one pass foresees use up the disruption budgets. A gang with pods on nodes has a budget, too: as many
+of its pods as run at once are not evicted, or none.
 """
 
 import copy
@@ -8,11 +9,16 @@ import enum
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from manager.autoscaler.scale_down.rules import BlockingReason, DrainRules
+from manager.autoscaler.scale_down.removal_status import BlockingReason
+from manager.autoscaler.settings.scale_down import DrainRules
 from manager.autoscaler.snapshot.equivalence_groups import DAEMON_SET
+from shared.api import podgroup
+from shared.api import pods as podrules
+from shared.api.core import Pod
+from shared.api.podgroup import PodGroup
 from shared.api.selectors import LabelSelector
 
 _Label = tuple[str, str]
@@ -27,17 +33,46 @@ class DisruptionBudget:
     selector: LabelSelector | None
     allowed: int
 
+    def __str__(self) -> str:
+        return f"budget {self.name}"
+
+    @property
+    def why(self) -> BlockingReason:
+        return BlockingReason.NOT_ENOUGH_PDB
+
     def covers(self, namespace: str, labels: Mapping[str, str]) -> bool:
         return self.namespace == namespace and self.selector is not None and self.selector.matches(labels)
 
 
-class RemainingDisruptions:
-    """The budgets and the disruptions that remain of each."""
+@dataclass(frozen=True, slots=True)
+class GangBudget:
+    """`allowed` is the number of pods of a PodGroup that may be evicted now, so that `min_count` keep running.
 
-    def __init__(self, budgets: Iterable[DisruptionBudget] = ()) -> None:
+    `pod_group` is its key (shared.api.podgroup).
+    """
+
+    pod_group: str
+    min_count: int
+    allowed: int
+
+    def __str__(self) -> str:
+        name = self.pod_group.partition("/")[2]
+        return f'PodGroup "{name}", which needs {self.min_count} pods at once,'
+
+    @property
+    def why(self) -> BlockingReason:
+        return BlockingReason.GANG
+
+
+class RemainingDisruptions:
+    """The budgets and gangs, by number, and the disruptions that remain of each."""
+
+    def __init__(self, budgets: Iterable[DisruptionBudget] = (), gangs: Iterable[GangBudget] = ()) -> None:
         self.budgets = tuple(sorted(budgets, key=lambda each: (each.namespace, each.name)))
-        self._left = [budget.allowed for budget in self.budgets]
+        self._all: tuple[DisruptionBudget | GangBudget, ...] = (*self.budgets, *gangs)
+        self._left = [budget.allowed for budget in self._all]
         self._by_label = _by_label(self.budgets)
+        self._gangs = {each.pod_group: number for number, each in enumerate(self._all) if isinstance(each, GangBudget)}
         self._covering: dict[tuple[str, frozenset[_Label]], tuple[int, ...]] = {}
 
     def copy(self) -> "RemainingDisruptions":
@@ -59,24 +94,26 @@ class RemainingDisruptions:
             )
         return self._covering[alike]
 
-    def exhausted(self, namespace: str, labels: Mapping[str, str]) -> DisruptionBudget | None:
-        """The first budget that does not allow the eviction of one such pod."""
-        for number in self.covering(namespace, labels):
-            if self._left[number] < 1:
-                return self.budgets[number]
-        return None
+    def used_by(self, pod: "DrainInfo") -> tuple[int, ...]:
+        """The numbers of the budgets and of the gang that the eviction of such a pod uses."""
+        covering, gang = self.covering(pod.namespace, pod.labels), self._gangs.get(pod.pod_group)
+        return covering if gang is None else (*covering, gang)
 
-    def short_for(self, numbers: Iterable[int]) -> DisruptionBudget | None:
-        """The first budget that does not allow one eviction per mention in `numbers`."""
+    def exhausted(self, pod: "DrainInfo") -> DisruptionBudget | GangBudget | None:
+        """The first that does not allow the eviction of one such pod."""
+        return self.short_for(self.used_by(pod))
+
+    def short_for(self, numbers: Iterable[int]) -> DisruptionBudget | GangBudget | None:
+        """The first that does not allow one eviction per mention in `numbers`."""
         wanted: dict[int, int] = {}
         for number in numbers:
             wanted[number] = wanted.get(number, 0) + 1
             if wanted[number] > self._left[number]:
-                return self.budgets[number]
+                return self._all[number]
         return None
 
     def take(self, numbers: Iterable[int]) -> None:
-        """Takes one eviction off a budget for each of its mentions in `numbers`."""
+        """Takes one eviction off for each mention in `numbers`."""
         for number in numbers:
             self._left[number] -= 1
 
@@ -154,6 +191,7 @@ class DrainInfo:
     """The facts that decide whether a pod may be evicted; times in Unix seconds.
 
     `local_volumes` are the names of the volumes on the node's disk, `safe_local_volumes` those that may be lost.
+    `pod_group` is the key of its PodGroup (shared.api.podgroup), empty without one.
     """
 
     namespace: str = ""
@@ -169,6 +207,7 @@ class DrainInfo:
     safe_to_evict: str = ""
     local_volumes: tuple[str, ...] = ()
     safe_local_volumes: frozenset[str] = frozenset()
+    pod_group: str = ""
 
     @property
     def has_ended(self) -> bool:
@@ -210,10 +249,8 @@ def lasting_drainability(
 
 def drainability_by_budgets(pod: DrainInfo, disruptions: RemainingDisruptions) -> Drainability:
     """What happens to a pod of which nothing else decides."""
-    budget = disruptions.exhausted(pod.namespace, pod.labels)
-    if budget is None:
-        return _UNDECIDED
-    return _blocked(BlockingReason.NOT_ENOUGH_PDB, f"budget {budget.name} allows no eviction now")
+    budget = disruptions.exhausted(pod)
+    return _UNDECIDED if budget is None else _blocked(budget.why, f"{budget} allows no eviction now")
 
 
 _UNDECIDED = Drainability(DrainOutcome.UNDECIDED)
@@ -235,7 +272,7 @@ def _long_gone(case: _Case) -> Drainability | None:
 
 def _replica_count(case: _Case) -> Drainability | None:
     owner = case.pod.controller
-    if not case.rules.skips_custom_controllers or owner is None:
+    if not case.rules.skip_nodes_with_custom_controller_pods or owner is None:
         return None
     if owner.kind not in _KNOWN_CONTROLLERS and owner.kind != DAEMON_SET:
         return None
@@ -273,16 +310,19 @@ def _not_replicated(case: _Case) -> Drainability | None:
     owner = case.pod.controller
     if owner is None:
         return _blocked(BlockingReason.NOT_REPLICATED, "no controller would make it again")
-    if owner.kind in _KNOWN_CONTROLLERS or not case.rules.skips_custom_controllers:
+    if owner.kind in _KNOWN_CONTROLLERS or not case.rules.skip_nodes_with_custom_controller_pods:
         return None
     return _blocked(BlockingReason.NOT_REPLICATED, f"its {owner.kind} is no controller known to make it again")
 
 
 def _kube_system(case: _Case) -> Drainability | None:
     pod, rules = case.pod, case.rules
-    if not rules.skips_system_pods or pod.namespace != KUBE_SYSTEM:
+    if not rules.skip_nodes_with_system_pods or pod.namespace != KUBE_SYSTEM:
         return None
-    if case.disruptions.covering(pod.namespace, pod.labels) or case.now - pod.created_at > rules.system_pod_seconds:
+    if (
+        case.disruptions.covering(pod.namespace, pod.labels)
+        or case.now - pod.created_at > rules.blocking_system_pod_distruption_timeout_seconds
+    ):
         return None
     return _blocked(BlockingReason.KUBE_SYSTEM, "is young, of kube-system, and under no disruption budget")
 
@@ -294,7 +334,7 @@ def _not_safe_to_evict(case: _Case) -> Drainability | None:
 
 
 def _local_storage(case: _Case) -> Drainability | None:
-    if not case.rules.skips_local_storage:
+    if not case.rules.skip_nodes_with_local_storage:
         return None
     unsafe = [name for name in case.pod.local_volumes if name not in case.pod.safe_local_volumes]
     return _blocked(BlockingReason.LOCAL_STORAGE, f"keeps data in its volume {unsafe[0]}") if unsafe else None
@@ -313,3 +353,38 @@ _RULES: tuple[Callable[[_Case], Drainability | None], ...] = (
     _not_safe_to_evict,
     _local_storage,
 )
+
+
+def gang_budgets(pods: Iterable[Pod], pod_groups: Mapping[str, PodGroup] | None) -> list[GangBudget]:
+    """The evictions that each gang with pods on nodes allows. No PodGroup is a gang whose pods need no other."""
+    gangs = {key: each for key, each in (pod_groups or {}).items() if each.min_count > 1}
+    running = Counter(
+        podgroup.pod_group_of(pod) for pod in (pods if gangs else ()) if pod.spec.node_name and counts_for_gang(pod)
+    )
+    return [
+        GangBudget(key, each.min_count, max(0, running[key] - each.min_count))
+        for key, each in sorted(gangs.items())
+        if key in running
+    ]
+
+
+def counts_for_gang(pod: Pod) -> bool:
+    """Whether the pod counts for its gang: it has not ended, and is not being deleted."""
+    return podrules.is_active(pod) and pod.metadata.deletion_timestamp is None
+
+
+def gang_budgets_of_nodes(
+    allowed: Iterable[GangBudget], on_nodes: Mapping[str, Iterable[Pod]]
+) -> dict[str, tuple[GangBudget, ...]]:
+    """The evictions that each gang allows on each of these nodes, once all of its pods on the nodes before are evicted.
+
+    The nodes are drained at the same time, so that no two of them may use the same eviction.
+    """
+    left = {each.pod_group: each for each in allowed}
+    found = {}
+    for node, pods in on_nodes.items():
+        found[node] = tuple(left.values())
+        for key, used in Counter(podgroup.pod_group_of(pod) for pod in pods if counts_for_gang(pod)).items():
+            if key in left:
+                left[key] = replace(left[key], allowed=max(0, left[key].allowed - used))
+    return found

@@ -11,15 +11,16 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from manager.autoscaler.expander.option import GPU_RESOURCES, has_gpu
-from manager.autoscaler.scale_down.budgets import ShrinkingGroup
-from manager.autoscaler.scale_down.inputs import ScaleDownContext
+from manager.autoscaler.scale_down.inputs import ScaleDownContext, ShrinkingGroup
 from manager.autoscaler.scale_down.removal_status import (
+    GroupRules,
     NodeRemovalStatus,
     NodeStanding,
     Objection,
+    ScaleDownRules,
     UnremovableNode,
+    UnremovableReason,
 )
-from manager.autoscaler.scale_down.rules import GroupRules, ScaleDownRules, UnremovableReason
 from manager.autoscaler.snapshot.cluster import NodeInfo, NodeState
 from shared.errors import InvalidInput
 from shared.explanation import ScaleExplanation, Term
@@ -169,7 +170,7 @@ def find_candidates(context: ScaleDownContext, statuses: NodeStatuses) -> list[C
     for node in context.nodes:
         group = inputs.groups.get(context.group_of(node))
         if group is None:
-            detail = inputs.kept.get(context.group_of(node), "it is of no group that may shrink")
+            detail = inputs.kept.get(context.group_of(node), "it belongs to no node group that may shrink")
             statuses.keep(node, UnremovableReason.NOT_AUTOSCALED, detail)
             continue
         used = statuses.used[node.name] = _utilization(context, node, group.rules)
@@ -204,11 +205,11 @@ def objection(
         return Objection(UnremovableReason.STARTING, "it has not started yet")
     if node.annotations.get(ANNOTATION_DISABLED) == "true":
         return Objection(UnremovableReason.DISABLED, f"its annotation {ANNOTATION_DISABLED} is true")
-    if not is_ready(node) and not rules.unready_enabled:
-        return Objection(UnremovableReason.UNREADY_DISABLED, "it is unready, and unready nodes are left alone")
+    if not is_ready(node) and not rules.removal.scale_down_unready_enabled:
+        return Objection(UnremovableReason.UNREADY_DISABLED, "it is unready, and scale-down of these is disabled")
     if isinstance(used, InvalidInput):
         return Objection(UnremovableReason.UNEXPECTED, str(used))
-    threshold = group.gpu_utilization_threshold if used.of_gpu else group.utilization_threshold
+    threshold = group.scale_down_gpu_utilization_threshold if used.of_gpu else group.scale_down_utilization_threshold
     if used.share > threshold:
         shown = f"{used.share:.1%} of its {used.resource} is requested, more than {threshold:.1%}"
         limit = Term("utilizationThreshold", round(threshold * 10_000), "basisPoints", "options of the group")
@@ -223,8 +224,8 @@ def _readiness(node: NodeInfo) -> NodeState:
 def at_minimum(group: ShrinkingGroup) -> Objection:
     """Why a group of minimum size keeps its nodes."""
     size, deleting = group.group.target_size, group.deleting
-    going = f", {deleting} of which are going" if deleting else ""
-    detail = f"its group has {size} nodes{going}, and is to have at least {group.group.min_size}"
+    going = f", {deleting} of them being deleted" if deleting else ""
+    detail = f"its group has {size} nodes{going}, and its minimum is {group.group.min_size}"
     values = (("targetSize", size), ("deleting", deleting), ("minSize", group.group.min_size))
     terms = tuple(Term(name, value, "nodes", f"node group {group.group.id}") for name, value in values)
     return Objection(UnremovableReason.AT_MINIMUM, detail, terms)
@@ -237,9 +238,7 @@ def _utilization(context: ScaleDownContext, node: NodeInfo, rules: GroupRules) -
         who = each.drain_info
         if who is not None and who.is_long_gone(context.now):
             continue
-        is_ignored = who is not None and (
-            (who.is_daemon and rules.ignores_daemons) or (who.is_mirror and context.rules.ignores_mirror_pods)
-        )
+        is_ignored = who is not None and who.is_daemon and rules.ignore_daemonsets_utilization
         (ignored if is_ignored else counted).append(each.facts.requests)
     try:
         return node_utilization(node, counted, ignored, context.rules.gpu_label)
@@ -264,4 +263,4 @@ def _objection(
 
 def _is_fresh(known: UnremovableNode, context: ScaleDownContext) -> bool:
     """An `until` further ahead than the recheck time comes from a clock that was set back since."""
-    return context.now < known.until <= context.now + context.rules.recheck_seconds
+    return context.now < known.until <= context.now + context.rules.removal.unremovable_node_recheck_timeout_seconds

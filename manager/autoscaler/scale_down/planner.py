@@ -1,33 +1,134 @@
 """One pass of scale-down: finds candidates, simulates their removal, and selects the nodes to remove now.
 
 The order of the simulation keeps earlier results: nodes unneeded longest come first, then empty ones, then the least
-requested. The order of the given nodes and pods does not matter.
+requested. The order of the given nodes and pods does not matter. At one time, atomic groups come first, whole or not at
+all, then empty nodes, then drained nodes.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from manager.autoscaler.scale_down import budgets, eligibility, removal_status
-from manager.autoscaler.scale_down.budgets import AtomicSize, NodeBucket
+from manager.autoscaler.scale_down import eligibility, removal_status
 from manager.autoscaler.scale_down.eligibility import Candidate, NodeStatuses
 from manager.autoscaler.scale_down.inputs import ScaleDownContext, ScaleDownInputs
 from manager.autoscaler.scale_down.pods_on_nodes import DrainPlan
 from manager.autoscaler.scale_down.removal_simulation import RemovalSimulation
 from manager.autoscaler.scale_down.removal_status import (
     CooldownTimestamps,
+    DeletionCounts,
     NodeToRemove,
     Objection,
     ScaleDownDecision,
     ScaleDownHistory,
     ScaleDownReason,
+    ScaleDownRules,
+    UnremovableReason,
 )
-from manager.autoscaler.scale_down.rules import ScaleDownRules, UnremovableReason
 from manager.autoscaler.scale_up.options import no_deadline
+from manager.autoscaler.settings.scale_down import Parallelism
 from manager.autoscaler.snapshot import taints
 from manager.autoscaler.snapshot.cluster import NodeState
 from manager.autoscaler.snapshot.taints import SoftTaints
 
-ALL_ARE_GOING = "as many nodes as may go at one time are going already"
+ALL_ARE_GOING = "the maximum number of nodes is already being deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeBucket:
+    """The nodes of one group that may go, in the order of their removal."""
+
+    group: str
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AtomicSize:
+    """The target and the registered nodes of a group that has all of its nodes or none."""
+
+    target: int
+    registered: int
+
+    def is_all(self, nodes: int) -> bool:
+        """Whether this many nodes are the whole group. Nodes that never registered go with the others."""
+        return nodes in (self.target, self.registered)
+
+
+@dataclass(frozen=True, slots=True)
+class CroppedBuckets:
+    empty: tuple[NodeBucket, ...]
+    drained: tuple[NodeBucket, ...]
+
+
+@dataclass
+class _Left:
+    nodes: int
+    drained: int
+    is_untouched: bool = True  # no atomic group has been taken yet
+
+    def takes_whole(self, empty: int, drained: int) -> bool:
+        """Whether a whole group may go.
+
+        The first one may exceed the rest of the budget, since a large group would otherwise never go; it may not when
+        no budget is left.
+        """
+        if empty + drained <= self.nodes and drained <= self.drained:
+            return True
+        return self.is_untouched and self.nodes > 0 and (not drained or self.drained > 0)
+
+    def take(self, empty: int, drained: int) -> None:
+        self.nodes -= empty + drained
+        self.drained -= drained
+
+
+def crop(
+    empty: Sequence[NodeBucket],
+    drained: Sequence[NodeBucket],
+    atomic: Mapping[str, AtomicSize],
+    in_progress: DeletionCounts,
+    parallelism: Parallelism,
+) -> CroppedBuckets:
+    """The nodes whose deletion may begin now.
+
+    `atomic` holds the groups that go as a whole: those with empty nodes come first, then those that only drain.
+    """
+    left = _Left(
+        parallelism.max_scale_down_parallelism - in_progress.empty - in_progress.drained,
+        parallelism.max_drain_parallelism - in_progress.drained,
+    )
+    chosen_empty: list[NodeBucket] = []
+    chosen_drained: list[NodeBucket] = []
+    parts: dict[str, tuple[list[NodeBucket], list[NodeBucket]]] = {}
+    for which, buckets in enumerate((empty, drained)):
+        for bucket in buckets:
+            if bucket.group in atomic:
+                parts.setdefault(bucket.group, ([], []))[which].append(bucket)
+    held: set[bool] = set()
+    for group, (of_empty, of_drained) in parts.items():
+        only_drains = not of_empty
+        if only_drains in held:
+            continue
+        counts = sum(len(each.nodes) for each in of_empty), sum(len(each.nodes) for each in of_drained)
+        if not left.takes_whole(*counts):
+            held.add(only_drains)  # its turn comes; smaller groups of its kind would otherwise keep it waiting forever
+        elif atomic[group].is_all(sum(counts)):
+            left.take(*counts)
+            left.is_untouched = False
+            chosen_empty += of_empty
+            chosen_drained += of_drained
+    chosen_empty += _cropped((each for each in empty if each.group not in atomic), left.nodes)
+    left.nodes -= sum(len(each.nodes) for each in chosen_empty if each.group not in atomic)
+    chosen_drained += _cropped((each for each in drained if each.group not in atomic), min(left.nodes, left.drained))
+    return CroppedBuckets(tuple(chosen_empty), tuple(chosen_drained))
+
+
+def _cropped(buckets: Iterable[NodeBucket], most: int) -> list[NodeBucket]:
+    found = []
+    for bucket in buckets:
+        nodes = bucket.nodes[: max(0, most)]
+        if nodes:
+            found.append(NodeBucket(bucket.group, nodes))
+            most -= len(nodes)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +149,7 @@ def decide(
 ) -> ScaleDownDecision:
     """The nodes to remove now, and a verdict on every node. No further node is tried once `is_late` returns true."""
     context = ScaleDownContext(inputs, rules)
-    statuses = NodeStatuses(inputs.group_of, inputs.now + rules.recheck_seconds)
+    statuses = NodeStatuses(inputs.group_of, inputs.now + rules.removal.unremovable_node_recheck_timeout_seconds)
     candidates = eligibility.find_candidates(context, statuses)
     simulation = RemovalSimulation(context, statuses)
     drains = simulation.run(candidates, is_late)
@@ -56,7 +157,11 @@ def decide(
     by_name = {each.name: each for each in candidates}
     unneeded = [_Unneeded(by_name[name], drain, since[name]) for name, drain in drains.items()]
     removals = _Selection(context, statuses).select(unneeded)
-    cooldown = None if rules.delays.local else removal_status.cooldown(inputs.happened, rules.delays, inputs.now)
+    cooldown = (
+        None
+        if rules.delays.scale_down_delay_type_local
+        else removal_status.cooldown(inputs.happened, rules.delays, inputs.now)
+    )
     return ScaleDownDecision(
         statuses={node.name: statuses.by_node[node.name] for node in context.nodes},
         removals=removals,
@@ -74,7 +179,7 @@ def _soft_taints(context: ScaleDownContext, unneeded: Sequence[str]) -> SoftTain
         for node in context.nodes
         if context.group_of(node) in context.inputs.groups and node.state is not NodeState.TO_BE_DELETED
     )
-    return taints.soft_taints(ours, unneeded, context.rules.soft_taints_at_once)
+    return taints.soft_taints(ours, unneeded, context.rules.removal.max_bulk_soft_taint_count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +235,7 @@ class _Selection:
             return Objection(UnremovableReason.ON_COMPLETION_POD, f"pod {awaited[0].key} is to end by itself")
         delays = self.context.rules.delays
         happened = self.context.inputs.happened
-        if delays.local:
+        if delays.scale_down_delay_type_local:
             happened = self.context.inputs.happened_in.get(candidate.group_id, CooldownTimestamps())
         cooling = removal_status.cooldown(happened, delays, self.context.now)
         return Objection(UnremovableReason.COOLDOWN, cooling) if cooling else None
@@ -147,7 +252,7 @@ class _Selection:
                 left[limit] -= 1
                 found.append(each)
             else:
-                detail = f"the disruption limit {limit.text!r} allows no more empty nodes to go now"
+                detail = f"the disruption limit {limit.text!r} allows no more empty nodes to be deleted now"
                 self._delay(each, Objection(UnremovableReason.BUDGET, detail))
         return found
 
@@ -161,7 +266,8 @@ class _Selection:
         for each in ripe:
             group = each.candidate.group_id
             if group in atomic and not atomic[group].is_all(counts[group]):
-                detail = f"its group goes as a whole, and {counts[group]} of its {atomic[group].registered} nodes could"
+                of_all = f"{counts[group]} of its {atomic[group].registered}"
+                detail = f"its group is deleted as a whole, and only {of_all} nodes are due"
                 self._delay(each, Objection(UnremovableReason.ATOMIC, detail))
             else:
                 found.append(each)
@@ -171,7 +277,7 @@ class _Selection:
         """The nodes that may go at one time, empty nodes first."""
         empty = [each for each in ripe if not each.drain.evicted]
         drained = [each for each in ripe if each.drain.evicted]
-        chosen = budgets.crop(
+        chosen = crop(
             _buckets(empty), _buckets(drained), atomic, self.context.inputs.in_progress, self.context.rules.parallelism
         )
         going = {name for bucket in (*chosen.empty, *chosen.drained) for name in bucket.nodes}

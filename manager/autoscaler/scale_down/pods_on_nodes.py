@@ -22,10 +22,13 @@ from manager.autoscaler.scale_down.drain import (
     PodController,
     RemainingDisruptions,
 )
-from manager.autoscaler.scale_down.rules import BlockingReason, DrainRules
+from manager.autoscaler.scale_down.removal_status import BlockingReason
+from manager.autoscaler.settings.scale_down import DrainRules
 from manager.autoscaler.snapshot import equivalence_groups, pod_info
-from manager.autoscaler.snapshot.pod_info import PodInfo, ReferencedObjects
+from manager.autoscaler.snapshot.pod_info import PodInfo
+from manager.autoscaler.snapshot.referenced_objects import ReferencedObjects
 from shared import durations, quantity
+from shared.api import podgroup
 from shared.api import pods as podrules
 from shared.api.core import DaemonSet, Pod
 from shared.api.workloads import Job, PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet
@@ -74,7 +77,7 @@ class BlockingPod:
 @dataclass(frozen=True, slots=True)
 class DrainPlan:
     """The plan for a node's pods: pods that need another place, the evicted ones among them, awaited pods, and the
-    disruption budgets in use, one entry per eviction. All other pods go with the node.
+    budgets and gangs in use, one entry per eviction. All other pods go with the node.
     """
 
     moving: tuple[PodOnNode, ...] = ()
@@ -89,6 +92,7 @@ class _Verdict(NamedTuple):
     lasting: Drainability | None
     needs_a_place: bool
     covering: tuple[int, ...]
+    used: tuple[int, ...]
 
 
 class DrainPlanner:
@@ -119,17 +123,15 @@ class DrainPlanner:
             if found.outcome is DrainOutcome.WAIT:
                 awaited.append(each)
             elif verdict.needs_a_place:
-                covering = verdict.covering
-                if len(covering) > 1:
-                    detail = f"is under {len(covering)} disruption budgets, and then no eviction is possible"
+                if len(verdict.covering) > 1:
+                    detail = f"is under {len(verdict.covering)} disruption budgets, and then no eviction is possible"
                     return BlockingPod(each.key, BlockingReason.NOT_ENOUGH_PDB, detail)
                 moving.append(each)
                 evicted.append(each)
-                taken += covering
-                short = disruptions.short_for(taken) if covering else None
+                taken += verdict.used
+                short = disruptions.short_for(taken) if verdict.used else None
                 if short is not None:
-                    detail = f"would be one more eviction than budget {short.name} allows now"
-                    return BlockingPod(each.key, BlockingReason.NOT_ENOUGH_PDB, detail)
+                    return BlockingPod(each.key, short.why, f"would be one more eviction than {short} allows now")
         return DrainPlan(tuple(moving), tuple(evicted), tuple(awaited), tuple(taken))
 
     def _verdict(self, who: DrainInfo, disruptions: RemainingDisruptions) -> _Verdict:
@@ -137,7 +139,8 @@ class DrainPlanner:
         if found is None:
             lasting = drain.lasting_drainability(who, self._rules, disruptions, self._now)
             covering = disruptions.covering(who.namespace, who.labels)
-            found = self._verdicts[id(who)] = _Verdict(lasting, who.needs_a_place(self._now), covering)
+            used = disruptions.used_by(who)
+            found = self._verdicts[id(who)] = _Verdict(lasting, who.needs_a_place(self._now), covering, used)
         return found
 
 
@@ -175,12 +178,13 @@ def read_pods(pods: Iterable[Pod], surroundings: ReferencedObjects, controllers:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """What was read of all pods that one controller made."""
+    """What was read of all pods that one controller made, and whether any of it is of other objects."""
 
     pods: list[Pod]
     controller: PodController | None
     residents: list[PodOnNode]
     unreadable: dict[str, str]
+    refers: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +200,8 @@ class _Pass:
 
 class PodReadings:
     """Pods as they were read last. A pass reads nothing where nothing has changed, and else again those of controllers
-    with a pod that has come, gone or changed. It forgets what it does not meet; all are read again when what pods refer
-    to has changed.
+    with a pod that has come, gone or changed, or that refers to objects of which some have changed. It forgets what it
+    does not meet.
     """
 
     def __init__(self) -> None:
@@ -214,16 +218,14 @@ class PodReadings:
     ) -> NodePods:
         """The same as `read_pods`."""
         listed, last = list(pods), self._last
-        if last is not None and last.surroundings != surroundings:
-            last = None
-        if last is not None and last.controllers == controllers and last.pods == listed:
+        moved = last is None or not last.surroundings.mean_the_same_for_pods(surroundings)
+        if last is not None and not moved and last.controllers == controllers and last.pods == listed:
             return last.found
         made_by: defaultdict[tuple[bool, str], list[Pod]] = defaultdict(list)
         for pod in listed:
             if pod.spec.node_name:
-                stays = equivalence_groups.is_daemon(pod) or equivalence_groups.is_mirror(pod)
-                made_by[stays, equivalence_groups.controller_of(pod)].append(pod)
-        before = {} if last is None else last.known
+                made_by[equivalence_groups.is_of_node(pod), equivalence_groups.controller_of(pod)].append(pod)
+        before = {kind: each for kind, each in (last.known if last else {}).items() if not (moved and each.refers)}
         known: dict[tuple[bool, str], _Reading] = {}
         residents: list[PodOnNode] = []
         unreadable: dict[str, str] = {}
@@ -243,6 +245,7 @@ def _read(pods: list[Pod], stays: bool, surroundings: ReferencedObjects, control
     """`stays`: they go with their node."""
     found: list[PodOnNode] = []
     unreadable: dict[str, str] = {}
+    refers = False
     for alike in equivalence_groups.group_placed(pods) if stays else equivalence_groups.group_equivalent(pods):
         try:
             facts = (
@@ -252,10 +255,12 @@ def _read(pods: list[Pod], stays: bool, surroundings: ReferencedObjects, control
             )
         except InvalidInput as problem:
             unreadable |= dict.fromkeys([pod.spec.node_name for pod in alike], str(problem))
+            refers = True
             continue
+        refers = refers or pod_info.refers(alike[0], facts)
         read = drain_info if stays else _SharedDrainInfo()
         found += [PodOnNode(pod.metadata.key, pod.spec.node_name, facts, read(pod, controllers)) for pod in alike]
-    return _Reading(pods, _controller(pods[0], controllers), found, unreadable)
+    return _Reading(pods, _controller(pods[0], controllers), found, unreadable, refers)
 
 
 def drain_info(pod: Pod, controllers: Controllers | None = None) -> DrainInfo:
@@ -277,6 +282,7 @@ def drain_info(pod: Pod, controllers: Controllers | None = None) -> DrainInfo:
         safe_to_evict=meta.annotation(drain.ANNOTATION_SAFE_TO_EVICT) or "",
         local_volumes=tuple(volume.name for volume in spec.volumes or () if volume.is_local),
         safe_local_volumes=frozenset(name.strip() for name in listed if name.strip()),
+        pod_group=podgroup.pod_group_of(pod),
     )
 
 

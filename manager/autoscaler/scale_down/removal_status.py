@@ -1,18 +1,106 @@
-"""The verdict on each node: why it goes, or why it stays; and the history from earlier passes: since when nodes are
-unneeded, which deletions are under way, and what delays further ones. All times in Unix seconds.
+"""The options of scale-down, with Cluster Autoscaler's defaults; the verdict on each node, with the reason why it
+stays; and the history from earlier passes: since when nodes are unneeded, which deletions are under way, and what
+delays further ones. All times in Unix seconds.
 """
 
 import enum
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from manager.autoscaler.scale_down.budgets import DeletionCounts
-from manager.autoscaler.scale_down.rules import Delays, GroupRules, UnremovableReason
+from manager.autoscaler.cloudprovider.contract import GroupOptions
+from manager.autoscaler.estimator.limits import ResourceBounds
+from manager.autoscaler.settings.scale_down import Delays, DrainRules, Parallelism, RemovalRules
 from manager.autoscaler.snapshot.taints import SoftTaints
 from shared import durations
 from shared.explanation import ScaleExplanation, Term
+
+T = TypeVar("T")
+
+UNNEEDED_TIME = "unneededTime"  # the term that says how long a node must be unneeded
+
+
+class UnremovableReason(enum.StrEnum):
+    """Why a node stays: Cluster Autoscaler's reasons, followed by our own."""
+
+    NOT_AUTOSCALED = "NotAutoscaled"
+    BEING_DELETED = "CurrentlyBeingDeleted"
+    DISABLED = "ScaleDownDisabledAnnotation"
+    UNREADY_DISABLED = "ScaleDownUnreadyDisabled"
+    AT_MINIMUM = "NodeGroupMinSizeReached"
+    BELOW_LIMIT = "MinimalResourceLimitExceeded"
+    NOT_UNDERUTILIZED = "NotUnderutilized"
+    RECENTLY_UNREMOVABLE = "RecentlyUnremovable"
+    BLOCKED_BY_POD = "BlockedByPod"
+    ON_COMPLETION_POD = "BlockedByOnCompletionPod"
+    NO_PLACE = "NoPlaceToMovePods"
+    UNEXPECTED = "UnexpectedError"
+    NOT_UNNEEDED_LONG = "NotUnneededLongEnough"
+    NOT_UNREADY_LONG = "NotUnreadyLongEnough"
+    ATOMIC = "AtomicScaleDownFailed"
+    PEAKS = "NoRoomForPredictedPeaks"
+    PEAK_UNKNOWN = "PredictedPeakUnknown"
+    COOLDOWN = "InCooldown"
+    BUDGET = "DeletionBudgetReached"
+    STARTING = "NotStartedYet"
+    OUT_OF_TIME = "SimulationTimedOut"
+    REPLACEMENT = "PartOfReplacement"
+    INTERRUPTED = "NodeInterrupted"
+
+
+class BlockingReason(enum.StrEnum):
+    """Why a pod cannot be evicted: Cluster Autoscaler's reasons, followed by our own."""
+
+    CONTROLLER_NOT_FOUND = "ControllerNotFound"
+    MIN_REPLICAS = "MinReplicasReached"
+    NOT_REPLICATED = "NotReplicated"
+    KUBE_SYSTEM = "UnmovableKubeSystemPod"
+    NOT_SAFE_TO_EVICT = "NotSafeToEvictAnnotation"
+    LOCAL_STORAGE = "LocalStorageRequested"
+    NOT_ENOUGH_PDB = "NotEnoughPdb"
+    GANG = "GangAtMinimum"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRules:
+    """The options that a group may override. `zero_or_max`: the group has all of its nodes or none."""
+
+    scale_down_utilization_threshold: float = 0.5
+    scale_down_gpu_utilization_threshold: float = 0.5
+    scale_down_unneeded_time_seconds: float = 600.0
+    scale_down_unready_time_seconds: float = 1200.0
+    ignore_daemonsets_utilization: bool = False
+    zero_or_max: bool = False
+
+    def overridden_by(self, options: GroupOptions) -> "GroupRules":
+        """These rules with the overrides from the group's cloud."""
+        return GroupRules(
+            _either(options.scale_down_utilization_threshold, self.scale_down_utilization_threshold),
+            _either(options.scale_down_gpu_utilization_threshold, self.scale_down_gpu_utilization_threshold),
+            _either(options.scale_down_unneeded_seconds, self.scale_down_unneeded_time_seconds),
+            _either(options.scale_down_unready_seconds, self.scale_down_unready_time_seconds),
+            _either(options.ignore_daemonsets_utilization, self.ignore_daemonsets_utilization),
+            _either(options.zero_or_max_node_scaling, self.zero_or_max),
+        )
+
+
+def _either(wanted: T | None, own: T) -> T:
+    return own if wanted is None else wanted
+
+
+@dataclass(frozen=True)
+class ScaleDownRules:
+    """`bounds` are the cluster's; only the lower ones count here."""
+
+    group: GroupRules = field(default_factory=GroupRules)
+    delays: Delays = field(default_factory=Delays)
+    parallelism: Parallelism = field(default_factory=Parallelism)
+    removal: RemovalRules = field(default_factory=RemovalRules)
+    drain: DrainRules = field(default_factory=DrainRules)
+    bounds: Mapping[str, ResourceBounds] = field(default_factory=dict)
+    gpu_label: str | None = None
+    deletion_seconds: float = 300.0  # after which a node with the deletion taint is considered again
 
 
 class NodeStanding(enum.StrEnum):
@@ -54,8 +142,8 @@ class NodeRemovalStatus:
 
     def __str__(self) -> str:
         if self.reason is None:
-            return f"{self.node} goes: {self.detail}"
-        return f"{self.node} stays, {self.reason}: {self.detail}"
+            return f"{self.node} is deleted: {self.detail}"
+        return f"{self.node} is not deleted, {self.reason}: {self.detail}"
 
 
 class Objection(NamedTuple):
@@ -176,7 +264,7 @@ def unneeded_since(before: Mapping[str, float], unneeded: Iterable[str], now: fl
 
 def wanted_seconds(is_ready: bool, rules: GroupRules) -> float:
     """How long a node must be unneeded before it goes."""
-    return rules.unneeded_seconds if is_ready else rules.unready_seconds
+    return rules.scale_down_unneeded_time_seconds if is_ready else rules.scale_down_unready_time_seconds
 
 
 def too_short(since: float, is_ready: bool, rules: GroupRules, now: float) -> Objection | None:
@@ -188,10 +276,10 @@ def too_short(since: float, is_ready: bool, rules: GroupRules, now: float) -> Ob
     what = "not needed" if is_ready else "unready and not needed"
     terms = (
         Term("unneeded", round(now - since), "seconds", "earlier iterations"),
-        Term("unneededTime", round(wanted), "seconds", "options of the group"),
+        Term(UNNEEDED_TIME, round(wanted), "seconds", "options of the group"),
     )
     return Objection(
-        reason, f"{what} for {_duration(now - since)}, and goes after more than {_duration(wanted)}", terms
+        reason, f"{what} for {_duration(now - since)}, and is deleted after more than {_duration(wanted)}", terms
     )
 
 
@@ -200,9 +288,9 @@ def cooldown(happened: CooldownTimestamps, delays: Delays, now: float) -> str | 
     waits = [
         (moment + seconds, what)
         for moment, seconds, what in (
-            (happened.added, delays.after_add_seconds, "nodes were added"),
-            (happened.deleted, delays.after_delete_seconds, "nodes were deleted"),
-            (happened.failed, delays.after_failure_seconds, "a deletion failed"),
+            (happened.added, delays.scale_down_delay_after_add_seconds, "nodes were added"),
+            (happened.deleted, delays.scale_down_delay_after_delete_seconds, "nodes were deleted"),
+            (happened.failed, delays.scale_down_delay_after_failure_seconds, "a deletion failed"),
         )
         if moment is not None and moment + seconds > now
     ]
@@ -244,6 +332,14 @@ class DeletionProgress:
     since: float
     waits_for: tuple[str, ...] = ()
     error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionCounts:
+    """The nodes under deletion."""
+
+    empty: int = 0
+    drained: int = 0
 
 
 @dataclass(frozen=True)

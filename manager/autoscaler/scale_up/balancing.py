@@ -12,6 +12,7 @@ from manager.autoscaler.cluster_state.state import GroupStatus, Increase
 from manager.autoscaler.scale_up import groups
 from manager.autoscaler.scale_up.decisions import Cap
 from manager.autoscaler.scale_up.groups import Headroom, QuotaUsage
+from manager.autoscaler.settings.estimates import SimilarityRules
 from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, PODS, NodeTemplate
 from shared.names import LABEL_NODE_GROUP
 from shared.quantity import Amounts
@@ -31,44 +32,38 @@ IGNORED_LABELS = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class SimilarityRules:
-    """The permitted differences between two nodes, each as a share of the larger amount. All other resources must be
-    equal.
+def are_similar(first: NodeTemplate, second: NodeTemplate, rules: SimilarityRules) -> bool:
+    """Whether new nodes of both templates are interchangeable.
 
-        With `compared_labels` these labels alone decide, regardless of resources (`--balancing-label`).
+    The differences are shares of the larger amount; all other resources must be equal. With `balancing_label` these
+    labels alone decide, regardless of resources.
     """
-
-    memory_capacity: float = 0.015
-    allocatable: float = 0.05
-    free: float = 0.05
-    ignored_labels: frozenset[str] = IGNORED_LABELS
-    compared_labels: frozenset[str] = frozenset()
-
-    def are_similar(self, first: NodeTemplate, second: NodeTemplate) -> bool:
-        """Whether new nodes of both templates are interchangeable."""
-        if self.compared_labels:
-            return all(
-                key in first.node.labels and first.node.labels[key] == second.node.labels.get(key)
-                for key in self.compared_labels
-            )
-        return (
-            self._have_equal_capacity(first.node.capacity, second.node.capacity)
-            and _agree_within(first.node.allocatable, second.node.allocatable, self.allocatable)
-            and _agree_within(_free_after_daemons(first), _free_after_daemons(second), self.free)
-            and self._labels_agree(first.node.labels, second.node.labels)
+    if rules.balancing_label:
+        return all(
+            key in first.node.labels and first.node.labels[key] == second.node.labels.get(key)
+            for key in rules.balancing_label
         )
+    return (
+        _have_equal_capacity(first.node.capacity, second.node.capacity, rules.memory_difference_ratio)
+        and _agree_within(first.node.allocatable, second.node.allocatable, rules.max_allocatable_difference_ratio)
+        and _agree_within(_free_after_daemons(first), _free_after_daemons(second), rules.max_free_difference_ratio)
+        and _compared_labels(first, rules) == _compared_labels(second, rules)
+    )
 
-    def _have_equal_capacity(self, first: Amounts, second: Amounts) -> bool:
-        return first.keys() == second.keys() and all(
-            _close(first[name], second[name], self.memory_capacity) if name == MEMORY else first[name] == second[name]
-            for name in first
-        )
 
-    def _labels_agree(self, first: Mapping[str, str], second: Mapping[str, str]) -> bool:
-        return {key: value for key, value in first.items() if key not in self.ignored_labels} == {
-            key: value for key, value in second.items() if key not in self.ignored_labels
-        }
+def _have_equal_capacity(first: Amounts, second: Amounts, memory_difference_ratio: float) -> bool:
+    return first.keys() == second.keys() and all(
+        _close(first[name], second[name], memory_difference_ratio) if name == MEMORY else first[name] == second[name]
+        for name in first
+    )
+
+
+def _compared_labels(template: NodeTemplate, rules: SimilarityRules) -> dict[str, str]:
+    return {
+        key: value
+        for key, value in template.node.labels.items()
+        if key not in IGNORED_LABELS and key not in rules.balancing_ignore_label
+    }
 
 
 def similar_for_option(
@@ -141,23 +136,21 @@ def increases_to_min_sizes(
             continue
         if groups.skip_reason(state, room, usage, ownership):
             continue
-        found = allow_nodes(state, min(missing, state.room), room, usage, caps)
+        found, cut = allow_nodes(state, min(missing, state.room), room, usage)
+        caps += cut
         if found and (not state.zero_or_max or found == state.room):
             increases.append(_increase(state, found))
             room = groups.headroom_after(state, room, usage, found)
     return tuple(increases), tuple(caps), room
 
 
-def allow_nodes(state: GroupStatus, wanted: int, room: Headroom, usage: QuotaUsage, caps: list[Cap]) -> int:
-    """The number of a group's wanted nodes that the cluster's limits allow; adds the caps to `caps`."""
+def allow_nodes(state: GroupStatus, wanted: int, room: Headroom, usage: QuotaUsage) -> tuple[int, list[Cap]]:
+    """The number of a group's wanted nodes that the cluster's limits allow, and what caps them."""
     found = groups.allowance(state, room, usage, wanted)
-    caps += [Cap(state.id, str(each), wanted, found.nodes) for each in found.exceeded]
-    return found.nodes
+    return found.nodes, [Cap(state.id, str(each), wanted, found.nodes) for each in found.exceeded]
 
 
-def balance_nodes(
-    states: Sequence[GroupStatus], count: int, room: Headroom, usage: QuotaUsage, caps: list[Cap]
-) -> tuple[list[Increase], Headroom]:
+def balance_nodes(states: Sequence[GroupStatus], count: int, room: Headroom, usage: QuotaUsage) -> BalancedIncreases:
     """Balances nodes over the first group and its similar ones; then caps each by the quotas, smallest first.
 
     Capped nodes do not go to another group.
@@ -170,13 +163,15 @@ def balance_nodes(
     sizes = [GroupSize(each.id, each.group.target_size, each.group.max_size) for each in open_states.values()]
     grown = balance_sizes(sizes, count)
     increases: list[Increase] = []
+    caps: list[Cap] = []
     for group in sorted(grown, key=lambda each: (open_states[each].group.target_size, each)):
         state = open_states[group]
-        allowed = allow_nodes(state, grown[group] - state.group.target_size, room, usage, caps)
+        allowed, cut = allow_nodes(state, grown[group] - state.group.target_size, room, usage)
+        caps += cut
         if allowed:
             room = groups.headroom_after(state, room, usage, allowed)
             increases.append(_increase(state, allowed))
-    return sorted(increases, key=lambda each: each.group), room
+    return BalancedIncreases(sorted(increases, key=lambda each: each.group), room, caps)
 
 
 def balance_sizes(groups: Iterable[GroupSize], new_nodes: int) -> dict[str, int]:

@@ -19,11 +19,12 @@ from manager.autoscaler.cloudprovider import gke
 from manager.autoscaler.expander.option import GPU_RESOURCES
 from manager.autoscaler.pricing.gce import LABEL_ACCELERATOR
 from manager.autoscaler.pricing.model import NVIDIA_GPU
+from manager.autoscaler.settings.estimates import TaintRules
 from manager.autoscaler.snapshot import predicates
 from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, NodeInfo
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
 from manager.autoscaler.snapshot.pod_info import NodeDemands
-from manager.autoscaler.snapshot.templates import TaintRules
+from manager.autoscaler.snapshot.templates import belongs_to_group
 from shared.api.core import NodeSelectorTerm, Taint, Toleration
 from shared.errors import InvalidInput
 
@@ -64,7 +65,7 @@ def taints_for(demands: NodeDemands, mode: TolerationMode, rules: TaintRules | N
             elif mode is TolerationMode.SEPARATE:
                 continue
         effect = toleration.effect or NO_SCHEDULE
-        if (rules or TaintRules()).belongs(Taint(toleration.key, value, effect)):
+        if belongs_to_group(Taint(toleration.key, value, effect), rules or TaintRules()):
             found.setdefault((toleration.key, effect), set()).add(value)
     return tuple(
         Taint(key, min(values & wanted.get(key, set()) or values), effect)

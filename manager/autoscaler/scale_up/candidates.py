@@ -14,11 +14,12 @@ from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX, Ownership
 from manager.autoscaler.cluster_state.state import GroupStatus
 from manager.autoscaler.scale_up import candidate_labels
 from manager.autoscaler.scale_up.candidate_labels import GpuRules, Popularity, Selecting, Selector, TolerationMode
+from manager.autoscaler.settings.estimates import TaintRules
 from manager.autoscaler.snapshot import cluster, predicates, templates
 from manager.autoscaler.snapshot.cluster import PODS, NodeState, NodeTemplate
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
 from manager.autoscaler.snapshot.pod_info import ZONE_LABELS, NodeDemands
-from manager.autoscaler.snapshot.templates import Daemon, TaintRules
+from manager.autoscaler.snapshot.templates import Daemon
 from shared.api.core import NodeSelectorTerm, Taint
 from shared.names import CPU
 from shared.quantity import Amounts
@@ -134,6 +135,8 @@ def _zones(demands: NodeDemands) -> set[str]:
     terms: list[NodeSelectorTerm] = [*(demands.terms or ())]
     for volume in demands.volumes:
         terms += volume.node_selector_terms
+    for claim in demands.unbound:
+        terms += (*(claim.existing or ()), *(claim.provisioned or ()))
     for term in terms:
         for requirement in term.match_expressions or ():
             if requirement.key in _ZONE and requirement.operator == "In":

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from manager.autoscaler.cloudprovider.contract import GroupSpec
 from manager.autoscaler.cluster_state.state import Increase
 from manager.autoscaler.estimator.binpacking import Estimate
+from manager.autoscaler.estimator.packing import Packing
 from manager.autoscaler.expander.ranking import PricedOption
 from manager.autoscaler.scale_up.groups import Headroom, Skipped
 from shared.explanation import ScaleExplanation, Term
@@ -36,8 +37,9 @@ class ScaleUpOutcome(enum.StrEnum):
 class PodDemand:
     """One class of pending pods.
 
-    `schedulable` of its pods fit on present or upcoming nodes; `reclaimed` fit on what reclaiming adds within one
-    reporting interval; the others, `unplaced`, need a new node. `requests` are those of each pod.
+    `schedulable` of its pods fit on present or upcoming nodes, and `on_ready` are the ready nodes that would take some;
+    `reclaimed` fit on what reclaiming adds within one reporting interval; the others, `unplaced`, need a new node.
+    `requests` are those of each pod.
     """
 
     namespace: str
@@ -45,6 +47,7 @@ class PodDemand:
     schedulable: int = 0
     reclaimed: int = 0
     requests: Amounts = field(default_factory=dict)
+    on_ready: tuple[str, ...] = ()
 
     @property
     def unplaced(self) -> tuple[str, ...]:
@@ -171,7 +174,7 @@ class ScaleUpDecision:
     them. `remaining` is the cluster's headroom after the decision. Machines of `preferred_cpu_milli` suit the cluster's
     size best; None if nothing was ranked. An `advice` is not carried out: a group in it may be in recommend mode. The
     pods of a decision `for_buffers` are chunks of CapacityBuffers, those of one `for_requests` are of a
-    ProvisioningRequest.
+    ProvisioningRequest. `settled` is the cluster holding the pods that need no new node.
     """
 
     outcome: ScaleUpOutcome
@@ -193,6 +196,7 @@ class ScaleUpDecision:
     for_buffers: bool = False
     for_requests: bool = False
     why_not: Callable[[int], Reasons] = field(default=_no_reasons, repr=False, compare=False)
+    settled: Packing | None = field(default=None, repr=False, compare=False)
 
     @property
     def nodes(self) -> dict[str, int]:

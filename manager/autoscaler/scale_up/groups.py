@@ -20,7 +20,7 @@ NOT_CONSIDERED = "expansion options filtered out and no longer considered"
 # Reasons that Cluster Autoscaler does not have.
 NOT_OURS = "neither listed nor named with the auto-provisioning prefix"
 NO_TEMPLATE = "no node to learn from, and no template from its provider"
-OUT_OF_TIME = "no time left to estimate it"
+OUT_OF_TIME = "the time limit was reached before its estimate"
 CANNOT_RANK_FIRST = "not estimated: at best its nodes would cost more for their pods than those of other groups"
 AT_MOST_GROUPS = "no more node groups may be created"
 
@@ -139,9 +139,10 @@ def skip_reason(state: GroupStatus, headroom: Headroom, usage: QuotaUsage, owner
         return ATOMIC_BEYOND_NODES
     if state.template is None:
         return NO_TEMPLATE
-    exceeded = limits.check_quotas(
-        quotas_for(headroom.quotas, state), usage.node_usage(state.template.node), state.least_step
-    ).exceeded
+    limiting = [quota for quota in quotas_for(headroom.quotas, state) if quota.left]
+    if not limiting:
+        return ""
+    exceeded = limits.check_quotas(limiting, usage.node_usage(state.template.node), state.least_step).exceeded
     return "; ".join(map(str, exceeded))
 
 
@@ -161,6 +162,11 @@ def headroom_after(state: GroupStatus, headroom: Headroom, usage: QuotaUsage, co
     )
     matching = iter(after.quotas)
     return Headroom(tuple(next(matching) if quota.matches(labels) else quota for quota in headroom.quotas), after.nodes)
+
+
+def not_all_fit(limits_on_nodes: Iterable[str]) -> str:
+    """Why all-or-nothing takes nothing, with the limits that are to blame."""
+    return "; ".join(dict.fromkeys((NOT_ALL_FIT, *limits_on_nodes)))
 
 
 def quotas_for(quotas: Sequence[Quota], state: GroupStatus) -> list[Quota]:

@@ -10,7 +10,7 @@ alone decides whether another single group is better.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations_with_replacement, islice
 
@@ -29,7 +29,7 @@ from shared.cached_property import cached_property
 MOST_CANDIDATES = 12
 MOST_ROUNDS = 24
 MOST_IMPROVED = 4
-MOST_EXCHANGED = 40  # nodes of a plan; among more, one node's price is a few percent at most
+MOST_EXCHANGED = 40  # nodes of a plan, and exchanges of it; among more, one node's price is a few percent at most
 MOST_PACKED = 1200  # classes of pods, over all exchanges that one plan tries at a time
 _LEAST_SAVED = 1e-9
 _ANY = 1 << 31
@@ -69,32 +69,40 @@ class _Partial:
         return sum(self.nodes.values())
 
 
+@dataclass(frozen=True)
+class MixLimits:
+    """What bounds a plan: the `headroom` of the cluster, the number of groups that may be created, and the time."""
+
+    headroom: Headroom
+    usage: QuotaUsage
+    new_groups: int
+    is_late: Callable[[], bool]
+
+
 def cheapest_mix(
     left: Packing,
     wanted: Mapping[int, int],
     estimated: Sequence[GroupEstimate],
     chosen: GroupEstimate,
-    headroom: Headroom,
-    usage: QuotaUsage,
     prices: MixPrices,
-    new_groups: int,
+    limits: MixLimits,
+    *,
     least_groups: int,
-    is_late: Callable[[], bool],
 ) -> NodeMix | None:
     """The cheapest plan found that uses at least `least_groups` groups and places all of `wanted`, counted by class.
 
-    The search ends when it `is_late`. Classes bound to the location of other pods (affinity, spread, host ports) go to
+    Classes bound to the location of other pods (affinity, spread, host ports) go to
     the chosen group first, so that no later pods take their place.
     """
     candidates = _candidates(estimated, chosen, prices)
     bound = np.array([position for position in wanted if position in left.problem.bonds.rules], np.int64)
     if len(candidates) < 2 or len(bound) == len(wanted) or (len(bound) and chosen not in candidates):
         return None
-    search = _Search(left, candidates, usage, prices, new_groups, is_late)
+    search = _Search(left, candidates, limits.usage, prices, limits.new_groups, limits.is_late)
     remaining = left.pending * 0
     for position, count in wanted.items():
         remaining[position] = count
-    start = _Partial(remaining, headroom)
+    start = _Partial(remaining, limits.headroom)
     if len(bound):
         begun = search.placing(start, chosen, bound)
         if begun is None:
@@ -138,7 +146,11 @@ def _candidates(estimated: Sequence[GroupEstimate], chosen: GroupEstimate, price
         if each.option is not None and each.state.id in prices.nodes and not each.state.zero_or_max
     ]
     there = [each for each in able if each.state.exists]
-    able = [each for each in able if each is chosen or not any(_replaces(other, each, prices) for other in there)]
+    able = [
+        each
+        for each in able
+        if each is chosen or each.state.exists or not any(_replaces(other, each, prices) for other in there)
+    ]
     able.sort(key=lambda each: (ratio(each), not each.state.exists, each.state.id))
     best = able[:MOST_CANDIDATES]
     return best if chosen in best or chosen not in able else [*best, chosen]
@@ -149,8 +161,7 @@ def _replaces(there: GroupEstimate, other: GroupEstimate, prices: MixPrices) -> 
     assert there.state.template is not None
     assert other.state.template is not None
     return (
-        not other.state.exists
-        and prices.nodes[there.state.id] == prices.nodes[other.state.id]
+        prices.nodes[there.state.id] == prices.nodes[other.state.id]
         and there.state.room >= other.estimate.node_count
         and there.state.template.free == other.state.template.free
         and np.array_equal(there.fit.flags, other.fit.flags)
@@ -165,6 +176,7 @@ class _Search:
     prices: MixPrices
     new_groups: int
     is_late: Callable[[], bool]
+    _known: dict[Hashable, Estimate] = field(default_factory=dict)
 
     def finished(self, partial: _Partial) -> list[_Partial]:
         """All complete plans that this one leads to."""
@@ -207,7 +219,10 @@ class _Search:
         """The plan after exchanges of up to two of its nodes for up to two cheaper ones, while any helps."""
         if plan.node_count - start.node_count > MOST_EXCHANGED:
             return plan
-        while (cheaper := self._exchanged(start, plan)) is not None:
+        for _ in range(MOST_EXCHANGED):
+            cheaper = self._exchanged(start, plan)
+            if cheaper is None:
+                break
             plan = cheaper
         return plan
 
@@ -320,9 +335,14 @@ class _Search:
         allowed = groups.allowance(state, partial.headroom, self.usage, wanted).nodes if wanted > 0 else 0
         if not len(positions) or allowed <= 0:
             return None
-        after = Packing(self.left.problem, None, self.left)
-        after.pending[:] = partial.remaining
-        return binpacking.estimate(after.problem, state.template, positions, Permissions(allowed), after=after)
+        key = state.id, allowed, positions.tobytes(), partial.remaining.tobytes()
+        if key not in self._known:  # exchanges mostly begin with the same nodes
+            after = Packing(self.left.problem, None, self.left)
+            after.pending[:] = partial.remaining
+            self._known[key] = binpacking.estimate(
+                after.problem, state.template, positions, Permissions(allowed), after=after
+            )
+        return self._known[key]
 
     def _extend(self, partial: _Partial, each: GroupEstimate, estimate: Estimate) -> _Partial:
         state, count = each.state, estimate.node_count

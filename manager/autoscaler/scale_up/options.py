@@ -7,14 +7,13 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-import numpy as np
-
 from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.cluster_state.state import GroupStatus
 from manager.autoscaler.estimator import binpacking, limits
 from manager.autoscaler.estimator.binpacking import Estimate, Fit, Permissions
-from manager.autoscaler.estimator.limits import UNLIMITED, Quota, ResourceBounds
+from manager.autoscaler.estimator.limits import UNLIMITED, Exceeded, Quota, ResourceBounds
 from manager.autoscaler.estimator.packing import Packing
+from manager.autoscaler.estimator.problem import NewNodeKind
 from manager.autoscaler.expander import chain
 from manager.autoscaler.expander.chain import ExpanderPlugins
 from manager.autoscaler.expander.option import Option, PodClass, has_gpu
@@ -22,18 +21,20 @@ from manager.autoscaler.expander.priority import Priorities
 from manager.autoscaler.expander.ranking import SEED, Preset
 from manager.autoscaler.pricing.model import PricingModel
 from manager.autoscaler.scale_up import balancing
-from manager.autoscaler.scale_up.balancing import SimilarityRules
 from manager.autoscaler.scale_up.groups import (
+    AT_MAXIMUM,
     CANNOT_RANK_FIRST,
-    NOT_ALL_FIT,
+    MAX_NODES_TOTAL,
     OUT_OF_TIME,
     Headroom,
     QuotaUsage,
     Skipped,
+    not_all_fit,
 )
 from manager.autoscaler.scale_up.rank_bounds import LeastCost, RankBounds, RankContest
+from manager.autoscaler.settings.estimates import SimilarityRules
 from manager.autoscaler.snapshot import templates
-from manager.autoscaler.snapshot.cluster import ClusterSnapshot, Flags, Integers, NodeInfo, NodeTemplate
+from manager.autoscaler.snapshot.cluster import ClusterSnapshot, Integers, NodeInfo, NodeTemplate
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
 from shared.quantity import Amounts
 
@@ -62,10 +63,10 @@ class EstimateRules:
     do.
     """
 
-    balance_similar: bool = False
-    all_or_nothing: bool = False
-    fast_path: bool = False
-    most_nodes: int = MOST_NODES_AT_ONCE
+    balance_similar_node_groups: bool = False
+    scale_up_all_or_nothing: bool = False
+    fastpath_binpacking_enabled: bool = False
+    max_nodes_per_scaleup: int = MOST_NODES_AT_ONCE
     similarity: SimilarityRules = field(default_factory=SimilarityRules)
     gpu_label: str | None = None
     time: TimeLimits | None = None
@@ -74,24 +75,31 @@ class EstimateRules:
 
 @dataclass(frozen=True)
 class GroupEstimate:
-    """The estimate for one group. `option` is None if the group takes no pod."""
+    """The estimate for one group. `option` is None if the group takes no pod. `limit` is what limited its nodes, or
+    would have.
+    """
 
     state: GroupStatus
     fit: Fit
     estimate: Estimate
     similar: tuple[GroupStatus, ...]
     option: Option | None
+    limit: str = ""
+
+
+class Unestimated(NamedTuple):
+    """A group that may grow and was not estimated, with the classes that fit on its new nodes."""
+
+    state: GroupStatus
+    fit: Fit
 
 
 class GroupEstimates(NamedTuple):
-    """The estimates in the order of the groups, and the groups that were skipped.
-
-    `hopeless` has the classes that would fit on new nodes of groups which cannot rank first.
-    """
+    """The estimates in the order of the groups, and the groups that were skipped, `unestimated` ones among them."""
 
     estimated: list[GroupEstimate]
     skipped: list[Skipped]
-    hopeless: Flags
+    unestimated: list[Unestimated]
 
 
 def compute_options(
@@ -117,31 +125,43 @@ def compute_options(
     is_late = rules.time.deadline(rules.time.all_seconds) if rules.time else no_deadline
     skipped: list[Skipped] = []
     found: dict[int, GroupEstimate] = {}
-    hopeless: Flags = np.zeros(len(left.problem.classes), np.bool_)
+    unestimated: list[Unestimated] = []
     for index in sorted(range(len(fits)), key=lambda each: least[each]):
         state, fit = fits[index]
         if contest is not None and contest.is_lost(least[index]):
-            hopeless |= fit.flags
+            unestimated.append(Unestimated(state, fit))
             skipped.append(Skipped(state.id, CANNOT_RANK_FIRST))
             continue
         if is_late():
+            unestimated.append(Unestimated(state, fit))
             skipped.append(Skipped(state.id, OUT_OF_TIME))
             continue
         each = maker.make(state, fit)
-        if rules.all_or_nothing and each.option is not None and each.option.pod_count < wanted:
-            skipped.append(Skipped(state.id, NOT_ALL_FIT))
+        if rules.scale_up_all_or_nothing and each.option is not None and each.option.pod_count < wanted:
+            is_limited = (binpacking.NOT_PERMITTED,) in each.estimate.reasons.values()
+            skipped.append(Skipped(state.id, not_all_fit([each.limit] if is_limited else [])))
             continue
         found[index] = each
         if contest is not None and each.option is not None:
             contest.add(state, each.option)
-    return GroupEstimates([found[index] for index in sorted(found)], skipped, hopeless)
+    return GroupEstimates([found[index] for index in sorted(found)], skipped, unestimated)
 
 
 def most_nodes(states: Iterable[GroupStatus], headroom: Headroom, rules: EstimateRules) -> int:
     """The limit on an estimate's nodes of a group and its similar groups; see `limits.lowest_limit`."""
     sizes = [(each.group.max_size, each.group.target_size) for each in states]
-    most = limits.lowest_limit(rules.most_nodes, limits.group_capacity(sizes))
+    most = limits.lowest_limit(rules.max_nodes_per_scaleup, limits.group_capacity(sizes))
     return limits.lowest_limit(most, headroom.most_nodes)
+
+
+def limit_on_nodes(states: Sequence[GroupStatus], headroom: Headroom, rules: EstimateRules) -> str:
+    """The limit that `most_nodes` comes from, in words."""
+    most = most_nodes(states, headroom, rules)
+    if headroom.nodes is not None and most == headroom.most_nodes:
+        return str(Exceeded(MAX_NODES_TOTAL, (limits.NODES,)))
+    if most == limits.group_capacity((each.group.max_size, each.group.target_size) for each in states):
+        return AT_MAXIMUM
+    return f"--max-nodes-per-scaleup allows {rules.max_nodes_per_scaleup} at once"
 
 
 @dataclass(frozen=True)
@@ -153,45 +173,68 @@ class _OptionMaker:
     rules: EstimateRules
     alike: Mapping[str, tuple[GroupStatus, ...]]
     _known: dict[Hashable, "_KnownEstimates"] = field(default_factory=dict)
+    _alike_kinds: dict[NewNodeKind, Hashable] = field(default_factory=dict)
+    _placed: dict[int, tuple[Mapping[int, int], tuple[PodClass, ...]]] = field(default_factory=dict)
 
     def most_nodes(self, state: GroupStatus) -> int:
         return most_nodes((state, *self.alike.get(state.id, ())), self.headroom, self.rules)
 
     def make(self, state: GroupStatus, fit: Fit) -> GroupEstimate:
-        asked, rules, template = self.left.problem, self.rules, state.template
+        rules, template = self.rules, state.template
         assert template is not None
         found = self._estimate(template, fit, self.most_nodes(state))
         count = found.node_count
         if state.zero_or_max:
-            count = binpacking.zero_or_max(found, state.group.max_size, all_or_nothing=rules.all_or_nothing)
+            count = binpacking.zero_or_max(found, state.group.max_size, all_or_nothing=rules.scale_up_all_or_nothing)
         option = None
         if count > 0 and found.placed:
             option = Option(
                 group=state.id,
                 node_count=count,
                 machine=template.machine,
-                classes=tuple(
-                    _pod_class(asked.classes[position], int(self.left.pending[position]), pods)
-                    for position, pods in found.placed.items()
-                ),
+                classes=self._classes(found),
                 exists=state.exists,
                 has_gpu=has_gpu(template.node.labels, template.node.allocatable, rules.gpu_label),
                 allocatable=template.node.allocatable,
                 taints=template.node.taints,
             )
-        return GroupEstimate(state, fit, found, self.alike.get(state.id, ()), option)
+        similar = self.alike.get(state.id, ())
+        limit = limit_on_nodes((state, *similar), self.headroom, rules)
+        return GroupEstimate(state, fit, found, similar, option, limit)
+
+    def _classes(self, found: Estimate) -> tuple[PodClass, ...]:
+        """The placed pods; one object for all groups that share an estimate, and so its `placed`."""
+        known = self._placed.get(id(found.placed))
+        if known is None:
+            pending = self.left.pending.tolist()
+            classes = tuple(
+                _pod_class(self.left.problem.classes[position], pending[position], pods)
+                for position, pods in found.placed.items()
+            )
+            known = self._placed[id(found.placed)] = found.placed, classes
+        return known[1]
+
+    def _likeness(self, kind: NewNodeKind) -> Hashable:
+        if kind not in self._alike_kinds:
+            self._alike_kinds[kind] = self.left.likeness(kind)
+        return self._alike_kinds[kind]
 
     def _estimate(self, template: NodeTemplate, fit: Fit, most: int) -> Estimate:
         asked, rules = self.left.problem, self.rules
         fresh = asked.new_node(template)
-        capacity = tuple(sorted(template.node.capacity.items())) if rules.fast_path else None
+        capacity = tuple(sorted(template.node.capacity.items())) if rules.fastpath_binpacking_enabled else None
         order = tuple(binpacking.in_order(asked, template, fit.positions))
-        known = self._known.setdefault((fresh.likeness, order, most, capacity), _KnownEstimates())
+        known = self._known.setdefault((self._likeness(fresh.kind), order, most, capacity), _KnownEstimates())
         found = known.get(fresh.free)
         if found is None:
             permissions = Permissions(most, rules.time.deadline(rules.time.group_seconds) if rules.time else None)
             found = binpacking.estimate(
-                asked, template, fit.positions, permissions, after=self.left, fast_path=rules.fast_path
+                asked,
+                template,
+                fit.positions,
+                permissions,
+                after=self.left,
+                fast_path=rules.fastpath_binpacking_enabled,
             )
             known.add(fresh.free, found)
         return replace(found, group=template.group)
@@ -231,28 +274,26 @@ def _pod_class(group: EquivalenceGroup, pending: int, placed: int) -> PodClass:
     )
 
 
-def limit_nodes(left: Packing, each: GroupEstimate, nodes: int, why: Sequence[str]) -> GroupEstimate:
-    """The same estimate limited to `nodes` nodes, and to the pods on them; `why` says what limits it."""
+def limit_nodes(
+    left: Packing, each: GroupEstimate, nodes: int, why: Sequence[str], *, fast_path: bool
+) -> GroupEstimate:
+    """The same estimate limited to `nodes` nodes, and to the pods on them; `why` says what limits it.
+
+    It takes the classes in the same order, so it adds the same nodes up to the limit.
+    """
     template, found = each.state.template, each.estimate
     assert template is not None
     if nodes >= found.node_count:
         return each
-    permitted = nodes
-    while True:
-        found = binpacking.estimate(left.problem, template, each.fit.positions, Permissions(permitted), after=left)
-        if found.node_count >= nodes:
-            break
-        permitted += nodes - found.node_count  # nodes that the estimate added and did not use
-    reasons = {
-        position: tuple(why) if reasons == (binpacking.NOT_PERMITTED,) else reasons
-        for position, reasons in found.reasons.items()
-    }
-    return replace(each, estimate=replace(found, reasons=reasons))
+    found = binpacking.estimate(
+        left.problem, template, each.fit.positions, Permissions(nodes), after=left, fast_path=fast_path
+    )
+    return replace(each, estimate=found, limit="; ".join(dict.fromkeys(why)) or each.limit)
 
 
 def _similar_groups(fits: list[tuple[GroupStatus, Fit]], rules: EstimateRules) -> dict[str, tuple[GroupStatus, ...]]:
     """The groups that would share each group's nodes."""
-    if not rules.balance_similar:
+    if not rules.balance_similar_node_groups:
         return {}
     by_id = {state.id: state for state, _ in fits}
     machines = {state.id: templates.without_reclaimed(state.template) for state, _ in fits if state.template}
@@ -260,7 +301,7 @@ def _similar_groups(fits: list[tuple[GroupStatus, Fit]], rules: EstimateRules) -
     like: dict[str, dict[str, frozenset[int]]] = {group: {} for group in by_id}
     real = [group for group, state in by_id.items() if state.exists and not state.zero_or_max]
     for one, other in itertools.combinations(real, 2):
-        if rules.similarity.are_similar(machines[one], machines[other]):
+        if balancing.are_similar(machines[one], machines[other], rules.similarity):
             like[one][other] = taken[other]
             like[other][one] = taken[one]
     return {
@@ -271,6 +312,15 @@ def _similar_groups(fits: list[tuple[GroupStatus, Fit]], rules: EstimateRules) -
 def no_deadline() -> bool:
     """A deadline that never passes."""
     return False
+
+
+class PendingGang(NamedTuple):
+    """Pending pods that are scheduled together or not at all: `missing` of them have to get a place at once."""
+
+    name: str
+    min_count: int
+    missing: int
+    pods: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -293,6 +343,7 @@ class ScaleUpInput:
     new_groups: int = 1
     templates_of_nodes: Mapping[str, NodeInfo] = field(default_factory=dict)
     buffers: Sequence[EquivalenceGroup] = ()
+    gangs: Sequence[PendingGang] = ()
 
 
 @dataclass(frozen=True)
@@ -300,7 +351,7 @@ class ScaleUpSettings:
     """The settings of a decision. `plugins` load the `expanders`. `bounds` and `max_nodes_total` are those of the whole
     cluster.
 
-    With `uses_mix`, several groups at once replace the group chosen by price, where that is cheaper.
+    With `least_cost_mix`, several groups at once replace the group chosen by price, where that is cheaper.
     """
 
     ownership: Ownership
@@ -312,8 +363,8 @@ class ScaleUpSettings:
     bounds: Mapping[str, ResourceBounds] = field(default_factory=dict)
     max_nodes_total: int = UNLIMITED
     estimates: EstimateRules = field(default_factory=EstimateRules)
-    enforces_min_size: bool = False
-    uses_mix: bool = True
+    enforce_node_group_min_size: bool = False
+    least_cost_mix: bool = True
 
     @property
     def usage(self) -> QuotaUsage:

@@ -18,7 +18,8 @@ from manager.autoscaler.expander import chain, priority, ranking
 from manager.autoscaler.expander.contract import ExpanderContext
 from manager.autoscaler.expander.option import Option
 from manager.autoscaler.expander.ranking import PricedOption
-from manager.autoscaler.pricing.model import Machine, PricingModel, Unpriced
+from manager.autoscaler.pricing.model import PricingModel, Unpriced
+from manager.autoscaler.pricing.remembered_prices import RememberedPrices
 from manager.autoscaler.scale_up import groups, least_cost_mix, options
 from manager.autoscaler.scale_up.balancing import BalancedIncreases, allow_nodes, balance_nodes, increases_to_min_sizes
 from manager.autoscaler.scale_up.decisions import (
@@ -32,16 +33,15 @@ from manager.autoscaler.scale_up.decisions import (
     Reasons,
     ScaleUpDecision,
     ScaleUpOutcome,
-    UnscheduledPods,
 )
-from manager.autoscaler.scale_up.groups import NOT_ALL_FIT, NOT_CONSIDERED, Headroom, Skipped
-from manager.autoscaler.scale_up.least_cost_mix import MixPrices
-from manager.autoscaler.scale_up.options import GroupEstimate, ScaleUpInput, ScaleUpSettings
+from manager.autoscaler.scale_up.groups import NOT_CONSIDERED, Headroom, Skipped
+from manager.autoscaler.scale_up.least_cost_mix import MixLimits, MixPrices
+from manager.autoscaler.scale_up.options import GroupEstimate, ScaleUpInput, ScaleUpSettings, Unestimated
 from manager.autoscaler.scale_up.rank_bounds import RankBounds
-from manager.autoscaler.snapshot.cluster import Flags, NodeTemplate
+from manager.autoscaler.scale_up.unscheduled import LaterRoom, Outlook, WhyNot, left_pods
+from manager.autoscaler.snapshot.cluster import NodeState, NodeTemplate
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
 from manager.autoscaler.snapshot.templates import with_expected
-from shared.quantity import Amounts
 
 NO_PRICES = "there are no prices"
 
@@ -58,11 +58,13 @@ def headroom(scale_up_input: ScaleUpInput, settings: ScaleUpSettings) -> Headroo
 
 def decide(scale_up_input: ScaleUpInput, settings: ScaleUpSettings, chance: random.Random) -> ScaleUpDecision:
     """The decision; `chance` is used only if the expanders leave several equally good options."""
+    if settings.pricing is not None:
+        settings = replace(settings, pricing=RememberedPrices.around(settings.pricing))
     quotas = tuple(sorted(scale_up_input.quotas, key=lambda each: each.name))
     scale_up_input = replace(scale_up_input, quotas=quotas)
     room = headroom(scale_up_input, settings)
     decision = _ScaleUp(scale_up_input, settings, chance, room).decision()
-    if settings.enforces_min_size and decision.outcome is not ScaleUpOutcome.GROW:
+    if settings.enforce_node_group_min_size and decision.outcome is not ScaleUpOutcome.GROW:
         increases, caps, remaining = increases_to_min_sizes(
             scale_up_input.groups, settings.ownership, settings.usage, room
         )
@@ -74,11 +76,13 @@ class UnschedulablePods(NamedTuple):
     """The cluster holding the pods that need no new node.
 
     `before` counts, by class, the pods that do not fit in the cluster as it is, `left` has those that do not fit after
-    reclaiming either. The classes are in the order of their pods.
+    reclaiming either. `on_ready` are the ready nodes that take pods as they are. The classes are in the order of
+    their pods.
     """
 
     left: Packing
     before: list[int]
+    on_ready: list[tuple[str, ...]]
 
 
 def filter_out_schedulable(scale_up_input: ScaleUpInput, templates: Sequence[NodeTemplate] = ()) -> UnschedulablePods:
@@ -86,10 +90,21 @@ def filter_out_schedulable(scale_up_input: ScaleUpInput, templates: Sequence[Nod
     classes = sorted(scale_up_input.classes, key=lambda each: each.pods)
     left = binpacking.pack_on_existing_nodes(problem.packing_problem(scale_up_input.snapshot, classes, templates))
     before: list[int] = left.pending.tolist()
+    on_ready = _ready_nodes_used(left)
     if scale_up_input.expected and left.pending.any():
         soon = with_expected(scale_up_input.snapshot, scale_up_input.expected)
         left = binpacking.pack_on_existing_nodes(problem.packing_problem(soon, classes, templates))
-    return UnschedulablePods(left, before)
+    return UnschedulablePods(left, before, on_ready)
+
+
+def _ready_nodes_used(packing: Packing) -> list[tuple[str, ...]]:
+    """By class, the ready nodes that took pods."""
+    found: list[tuple[str, ...]] = [()] * len(packing.problem.classes)
+    nodes = packing.problem.snapshot.nodes
+    for position, rows, *_ in packing.placements:
+        used = (nodes[row] for row in rows.tolist())
+        found[position] += tuple(node.name for node in used if node.state is NodeState.READY)
+    return found
 
 
 def after_creation(
@@ -103,10 +118,9 @@ def after_creation(
 
     `templates` are those of the new groups by id.
     """
-    made_groups = (made.main, *made.extras) if settings.estimates.balance_similar else (made.main,)
+    made_groups = (made.main, *made.extras) if settings.estimates.balance_similar_node_groups else (made.main,)
     states = [GroupStatus(group, template=templates.get(group.id)) for group in made_groups]
-    caps: list[Cap] = []
-    increases, remaining = balance_nodes(states, creation.nodes, creation.headroom, settings.usage, caps)
+    shares = balance_nodes(states, creation.nodes, creation.headroom, settings.usage)
 
     def why_not(position: int) -> Reasons:
         known = decision.why_not(position)
@@ -114,10 +128,10 @@ def after_creation(
 
     return replace(
         decision,
-        caps=(*decision.caps, *caps),
-        increases=(*decision.increases, *increases),
+        caps=(*decision.caps, *shares.caps),
+        increases=(*decision.increases, *shares.increases),
         creations=tuple(each for each in decision.creations if each is not creation),
-        remaining=remaining,
+        remaining=shares.remaining,
         why_not=why_not,
     )
 
@@ -140,23 +154,25 @@ class _ScaleUp:
         ]
         templates = [each.template for each in states if each.template is not None]
         left, demands = self._demands(templates)
-        base = ScaleUpDecision(ScaleUpOutcome.NOT_NEEDED, demands, skipped=tuple(skipped), remaining=self.room)
+        base = ScaleUpDecision(
+            ScaleUpOutcome.NOT_NEEDED, demands, skipped=tuple(skipped), remaining=self.room, settled=left
+        )
         if not left.pending.any():
             return base
         if self.room.nodes == 0:
-            return replace(base, outcome=ScaleUpOutcome.ALL_NODES, left=_unscheduled(demands, {}, [], left.pending < 0))
-        estimated, more, hopeless = options.compute_options(
+            return replace(base, outcome=ScaleUpOutcome.ALL_NODES, left=left_pods(demands, self._outlook()))
+        estimated, more, unestimated = options.compute_options(
             left, states, self.room, settings.estimates, self._rank_bounds(left)
         )
         skipped += more
-        why_not = _WhyNot(estimated, tuple(skipped))
+        why_not = WhyNot(estimated, tuple(skipped))
         considered = self._rank_options(estimated)
         base = replace(
             base,
             outcome=ScaleUpOutcome.NO_OPTIONS,
             considered=tuple(considered),
             skipped=tuple(sorted(skipped, key=lambda each: each.group)),
-            left=_unscheduled(demands, {}, estimated, hopeless),
+            left=left_pods(demands, replace(self._outlook(), unestimated=unestimated)),
             preferred_cpu_milli=None if settings.pricing is None else self._preferred_cpu_milli,
             why_not=why_not,
         )
@@ -164,17 +180,18 @@ class _ScaleUp:
         base = replace(base, steps=tuple(steps), unmatched=tuple(unmatched))
         if chosen is None:
             filtered = tuple(Skipped(each.group, each.ranked.problem or NOT_CONSIDERED) for each in considered)
-            return replace(base, why_not=_WhyNot(estimated, (*skipped, *filtered)))
-        return self._grow(left, estimated, hopeless, chosen, base)
+            return replace(base, why_not=WhyNot(estimated, (*skipped, *filtered)))
+        return self._grow(left, estimated, unestimated, chosen, base)
 
     def _demands(self, templates: Sequence[NodeTemplate]) -> tuple[Packing, tuple[PodDemand, ...]]:
         """The classes after placement on the cluster as it is, and as it will be within a reporting interval."""
-        left, before = filter_out_schedulable(self.scale_up_input, templates)
+        left, before, on_ready = filter_out_schedulable(self.scale_up_input, templates)
         demands = []
-        for each, pending_now, pending_soon in zip(left.problem.classes, before, left.pending.tolist(), strict=True):
+        pending = left.pending.tolist()
+        for each, pending_now, pending_soon, ready in zip(left.problem.classes, before, pending, on_ready, strict=True):
             there = len(each.pods) - max(pending_now, pending_soon)
             reclaimed = len(each.pods) - pending_soon - there
-            demands.append(PodDemand(each.facts.namespace, each.pods, there, reclaimed, each.facts.requests))
+            demands.append(PodDemand(each.facts.namespace, each.pods, there, reclaimed, each.facts.requests, ready))
         return left, tuple(demands)
 
     def _rank_options(self, estimated: Sequence[GroupEstimate]) -> list[RankedOption]:
@@ -184,9 +201,7 @@ class _ScaleUp:
         if settings.pricing is None:
             ranks = [PricedOption(option, None, NO_PRICES) for option in found]
         else:
-            ranks = ranking.rank_options(
-                found, _CachedPricing(settings.pricing), settings.preset, self._preferred_cpu_milli
-            )
+            ranks = ranking.rank_options(found, settings.pricing, settings.preset, self._preferred_cpu_milli)
         return [
             RankedOption(rank, dict(each.estimate.placed), tuple(other.id for other in each.similar), each.state.spec)
             for each, rank in zip(able, ranks, strict=True)
@@ -242,28 +257,30 @@ class _ScaleUp:
         self,
         left: Packing,
         estimated: Sequence[GroupEstimate],
-        hopeless: Flags,
+        unestimated: Sequence[Unestimated],
         chosen: RankedOption,
         base: ScaleUpDecision,
     ) -> ScaleUpDecision:
         settings = self.settings
         of_group = {each.state.id: each for each in estimated}
         main = of_group[chosen.group]
-        caps: list[Cap] = []
-        allowed = allow_nodes(main.state, min(chosen.node_count, self._room_of(main)), self.room, settings.usage, caps)
+        wanted = min(chosen.node_count, self._room_of(main))
+        allowed, caps = allow_nodes(main.state, wanted, self.room, settings.usage)
         shares = self._balance({chosen.group: allowed}, of_group)
         caps += shares.caps
         grown = shares.node_count
-        short = grown < chosen.node_count and (settings.estimates.all_or_nothing or main.state.zero_or_max)
+        short = grown < chosen.node_count and (settings.estimates.scale_up_all_or_nothing or main.state.zero_or_max)
         if not grown or (short and not (main.state.zero_or_max and grown == main.state.room)):
-            why = _WhyNot(estimated, (*base.skipped, Skipped(main.state.id, NOT_ALL_FIT))) if short else base.why_not
+            named = [cap.limit for cap in caps]
+            reason = groups.not_all_fit(named) if short else "; ".join(named) or main.limit
+            why = WhyNot(estimated, (*base.skipped, Skipped(main.state.id, reason)))
             return replace(base, chosen=chosen, caps=tuple(caps), why_not=why)
-        bought = options.limit_nodes(left, main, grown, [cap.limit for cap in caps])
+        limited_by = [cap.limit for cap in caps]
+        bought = options.limit_nodes(
+            left, main, grown, limited_by, fast_path=settings.estimates.fastpath_binpacking_enabled
+        )
         comparison, cheaper = self._compare(left, estimated, main, bought.estimate, shares)
         triggered = bought.estimate.placed
-        if bought is not main:
-            cut = [bought if each is main else each for each in estimated]
-            base = replace(base, why_not=_WhyNot(cut, base.skipped))
         if cheaper is not None:
             shares, caps = cheaper, cheaper.caps
         creations = []
@@ -277,6 +294,8 @@ class _ScaleUp:
                         room = groups.headroom_after(states[other.group], room, settings.usage, other.nodes)
                 creations.append(GroupCreation(increase.group, spec, increase.nodes, room, increase.max_size))
         created = {each.group for each in creations}
+        outlook = Outlook(self._room_after(shares, len(created)), estimated, unestimated, main.state.id, triggered)
+        cut = [bought if each is main else each for each in estimated]
         return replace(
             base,
             outcome=ScaleUpOutcome.GROW,
@@ -288,8 +307,9 @@ class _ScaleUp:
             triggered=tuple(
                 pod for position, count in sorted(triggered.items()) for pod in base.demands[position].unplaced[:count]
             ),
-            left=_unscheduled(base.demands, triggered, estimated, hopeless),
+            left=left_pods(base.demands, outlook),
             remaining=shares.remaining,
+            why_not=WhyNot(cut, base.skipped, outlook.limits),
         )
 
     def _balance(
@@ -302,10 +322,22 @@ class _ScaleUp:
         for group, count in nodes.items():
             each = of_group[group]
             others = [other for other in each.similar if balances and other.id not in taken]
-            more, remaining = balance_nodes([each.state, *others], count, remaining, self.settings.usage, caps)
-            taken |= {increase.group for increase in more}
-            increases += more
+            more = balance_nodes([each.state, *others], count, remaining, self.settings.usage)
+            taken |= {increase.group for increase in more.increases}
+            increases, remaining, caps = [*increases, *more.increases], more.remaining, [*caps, *more.caps]
         return BalancedIncreases(increases, remaining, caps)
+
+    def _outlook(self) -> Outlook:
+        return Outlook(LaterRoom(self.room, self.settings.usage, self.settings.ownership, {}, self._new_groups))
+
+    def _room_after(self, shares: BalancedIncreases, created: int) -> LaterRoom:
+        return replace(
+            self._outlook().room, remaining=shares.remaining, nodes=shares.nodes, new_groups=self._new_groups - created
+        )
+
+    @property
+    def _new_groups(self) -> int:
+        return self.scale_up_input.new_groups
 
     def _room_of(self, main: GroupEstimate) -> int:
         return sum(each.room for each in (main.state, *main.similar))
@@ -330,9 +362,9 @@ class _ScaleUp:
         cost = prices.of_nodes(shares.nodes)
         minimum = prices.worth(placed) if all(position in prices.pods for position in placed) else None
         single = NodeMix(shares.nodes, placed, cost, (found,))
-        if cost is None or minimum is None or settings.estimates.all_or_nothing:
+        if cost is None or minimum is None or settings.estimates.scale_up_all_or_nothing:
             return Comparison(single, None, minimum), None
-        most = settings.estimates.most_nodes
+        most = settings.estimates.max_nodes_per_scaleup
         room = self.room if most == UNLIMITED else replace(self.room, nodes=min(most, self.room.nodes or most))
         time = settings.estimates.time
         several = least_cost_mix.cheapest_mix(
@@ -340,14 +372,16 @@ class _ScaleUp:
             placed,
             estimated,
             main,
-            room,
-            settings.usage,
             prices,
-            self.scale_up_input.new_groups,
-            2 if settings.preset.preferred else 1,
-            time.deadline(time.group_seconds) if time else options.no_deadline,
+            MixLimits(
+                room,
+                settings.usage,
+                self.scale_up_input.new_groups,
+                time.deadline(time.group_seconds) if time else options.no_deadline,
+            ),
+            least_groups=2 if settings.preset.preferred else 1,
         )
-        if several is None or not settings.uses_mix or settings.expanders[0] != chain.PRICE:
+        if several is None or not settings.least_cost_mix or settings.expanders[0] != chain.PRICE:
             return Comparison(single, several, minimum), None
         of_group = {each.state.id: each for each in estimated}
         for balances in (True, False):  # similar groups may differ in price, and in the quotas that cover them
@@ -358,42 +392,6 @@ class _ScaleUp:
                 several = replace(several, nodes=spread.nodes, cost=spread_cost)
                 return Comparison(single, several, minimum, uses_several=True), spread
         return Comparison(single, several, minimum), None
-
-
-@dataclass(frozen=True)
-class _WhyNot:
-    """Why each group that cannot take a class cannot."""
-
-    estimated: Sequence[GroupEstimate]
-    skipped: Sequence[Skipped]
-
-    def __call__(self, position: int) -> Reasons:
-        found: dict[str, tuple[str, ...]] = {}
-        for each in self.estimated:
-            reasons = each.estimate.reasons.get(position, ())
-            if not each.fit.flags[position]:
-                reasons = each.fit.reasons(position)
-            if reasons:
-                found[each.state.id] = tuple(reasons)
-        found |= {each.group: (each.reason,) for each in self.skipped}
-        return dict(sorted(found.items()))
-
-
-class _CachedPricing:
-    """Caches another price model, by kind of pod. Kinds are compared by identity."""
-
-    def __init__(self, model: PricingModel) -> None:
-        self._model = model
-        self._known: dict[int, float] = {}
-
-    def node_price(self, machine: Machine) -> float:
-        return self._model.node_price(machine)
-
-    def pod_price(self, requests: Amounts) -> float:
-        price = self._known.get(id(requests))
-        if price is None:
-            price = self._known[id(requests)] = self._model.pod_price(requests)
-        return price
 
 
 def _prices(model: PricingModel, classes: Sequence[EquivalenceGroup], estimated: Sequence[GroupEstimate]) -> MixPrices:
@@ -412,14 +410,3 @@ def _prices(model: PricingModel, classes: Sequence[EquivalenceGroup], estimated:
         except Unpriced:
             continue
     return MixPrices(nodes, pods)
-
-
-def _unscheduled(
-    demands: Sequence[PodDemand], triggered: Mapping[int, int], estimated: Sequence[GroupEstimate], hopeless: Flags
-) -> tuple[UnscheduledPods, ...]:
-    helped = {position for each in estimated for position in each.estimate.placed} | set(hopeless.nonzero()[0].tolist())
-    return tuple(
-        UnscheduledPods(position, pods, position in helped)
-        for position, demand in enumerate(demands)
-        if (pods := demand.unplaced[triggered.get(position, 0) :])
-    )

@@ -1,46 +1,35 @@
 """Which pending pods an iteration considers, and which it skips, each with the reason."""
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Set
+from collections.abc import Container, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 from manager.autoscaler.expander.option import GPU_RESOURCES
-from manager.autoscaler.snapshot import equivalence_groups, pod_info
+from manager.autoscaler.settings.pending_pods import PendingRules
+from manager.autoscaler.snapshot import equivalence_groups, volumes
 from shared import durations
 from shared.api import pods
 from shared.api.core import Condition, PersistentVolumeClaim, Pod
 from shared.api.provisioningrequest import ANNOTATIONS_CONSUME
+from shared.names import DEFAULT_SCHEDULER
 
 ANNOTATION_DELAY = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay"
-DEFAULT_SCHEDULER = "default-scheduler"
 SCHEDULED = pods.SCHEDULED
 READ_WRITE_ONCE_POD = "ReadWriteOncePod"
 
 EXPENDABLE = "its priority is below the cut-off"
-DAEMON = "a DaemonSet's pod: it comes with its node"
+DAEMON = "a DaemonSet's pod: each node gets its own"
 TOO_YOUNG = "it waits until it is old enough"
 NOT_JUDGED = "the scheduler has not yet found it unschedulable"
 # The scheduler's words: a new node does not help.
 UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
-CLAIM_IN_USE = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
+CLAIM_IN_USE = (
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+)
 OTHER_SCHEDULER = "another scheduler's"
 CONSUMES = "it consumes ProvisioningRequest {}"
 
-
-@dataclass(frozen=True)
-class PendingRules:
-    """Pods of `bypassed` schedulers count before those have judged them; empty `schedulers` means all.
-
-    With `consumers_wait` no node is bought for pods that consume a ProvisioningRequest, which asks for their room.
-    An iteration in which even the oldest pod is younger than `settling_seconds` waits: its controller may create more.
-    """
-
-    expendable_below: int = equivalence_groups.EXPENDABLE_BELOW
-    delay_seconds: float = 0.0
-    settling_seconds: float = 2.0
-    gpu_settling_seconds: float = 30.0
-    schedulers: frozenset[str] = frozenset()
-    bypassed: frozenset[str] = frozenset()
-    consumers_wait: bool = False
+# While even the oldest pod is younger, its controller may create more (Cluster Autoscaler's waits).
+SETTLING_SECONDS, GPU_SETTLING_SECONDS = 2.0, 30.0
 
 
 @dataclass(frozen=True)
@@ -58,11 +47,14 @@ def list_pending_pods(
     now: float,
     nodes: Container[str],
     claims: Mapping[str, PersistentVolumeClaim] | None = None,
+    *,
+    settles: bool = True,
 ) -> PendingPods:
     """Sorts the pods without a node.
 
     Pods that have finished, are being deleted, or are nominated for one of `nodes` (all present ones) are ignored,
-    except that their use of `claims`, by "namespace/name", counts.
+    except that their use of `claims`, by "namespace/name", counts. With `settles`, an iteration in which all pods are
+    new waits: their controllers may create more.
     """
     counted: list[Pod] = []
     skipped_pods: dict[str, str] = {}
@@ -84,7 +76,8 @@ def list_pending_pods(
         late = _late(counted, exclusive, in_use)
         skipped_pods |= dict.fromkeys(late, CLAIM_IN_USE)
         counted = [pod for pod in counted if pod.metadata.key not in late]
-    return PendingPods(tuple(counted), dict(sorted(skipped_pods.items())), _settled_at(counted, rules, now))
+    settled_at = _settled_at(counted, now) if settles else None
+    return PendingPods(tuple(counted), dict(sorted(skipped_pods.items())), settled_at)
 
 
 def recreatable_pods(placed: Iterable[Pod], draining: Container[str], rules: PendingRules) -> tuple[Pod, ...]:
@@ -101,12 +94,12 @@ def recreatable_pods(placed: Iterable[Pod], draining: Container[str], rules: Pen
         and not pods.is_terminating(pod)
         and not equivalence_groups.is_daemon(pod)
         and not equivalence_groups.is_mirror(pod)
-        and not equivalence_groups.is_expendable(pod, rules.expendable_below)
+        and not equivalence_groups.is_expendable(pod, rules.expendable_pods_priority_cutoff)
     )
 
 
 def _claimed(pod: Pod, exclusive: Set[str]) -> set[str]:
-    return {key for name, _ in pod_info.volume_claims(pod) if (key := f"{pod.metadata.namespace}/{name}") in exclusive}
+    return {key for name, _ in volumes.volume_claims(pod) if (key := f"{pod.metadata.namespace}/{name}") in exclusive}
 
 
 def _late(waiting: Iterable[Pod], exclusive: Set[str], in_use: Set[str]) -> set[str]:
@@ -127,16 +120,20 @@ def _skip_reason(pod: Pod, rules: PendingRules, now: float) -> str:
     gates = equivalence_groups.scheduling_gate_reason(pod)
     if gates:
         return gates
-    if rules.consumers_wait and (request := consumed_request(pod)):
+    if rules.enable_provisioning_requests and (request := consumed_request(pod)):
         return CONSUMES.format(request)
     scheduler = pod.spec.scheduler_name or DEFAULT_SCHEDULER
-    if rules.schedulers and scheduler not in rules.schedulers | rules.bypassed:
+    if rules.allowed_scheduler_names and scheduler not in (
+        *rules.allowed_scheduler_names,
+        *rules.bypassed_scheduler_names,
+    ):
         return OTHER_SCHEDULER
-    if scheduler not in rules.bypassed and not found_unschedulable(pod):
+    refusal = unschedulable_condition(pod)
+    if scheduler not in rules.bypassed_scheduler_names and refusal is None:
         return NOT_JUDGED
-    if any(UNBOUND in each.message for each in _unschedulable(pod)):
+    if refusal is not None and UNBOUND in refusal.message:
         return UNBOUND
-    if equivalence_groups.is_expendable(pod, rules.expendable_below):
+    if equivalence_groups.is_expendable(pod, rules.expendable_pods_priority_cutoff):
         return EXPENDABLE
     if equivalence_groups.is_daemon(pod):
         return DAEMON
@@ -147,7 +144,7 @@ def _skip_reason(pod: Pod, rules: PendingRules, now: float) -> str:
 
 def found_unschedulable(pod: Pod) -> bool:
     """Whether the scheduler has tried the pod and found no node."""
-    return any(_unschedulable(pod))
+    return unschedulable_condition(pod) is not None
 
 
 def consumed_request(pod: Pod) -> str:
@@ -160,30 +157,34 @@ def consumed_request(pod: Pod) -> str:
     return ""
 
 
-def _unschedulable(pod: Pod) -> Iterator[Condition]:
+def unschedulable_condition(pod: Pod) -> Condition | None:
+    """The condition in which the scheduler says why no node fits; None before it has tried the pod."""
     for each in pod.status.conditions or ():
         if each.type == SCHEDULED and each.status == "False" and each.reason == "Unschedulable":
-            yield each
+            return each
+    return None
 
 
 def _delay(pod: Pod, rules: PendingRules) -> float:
     """The delay of a pod. Its annotation can only prolong the delay; an unreadable one is ignored."""
     text = pod.metadata.annotation(ANNOTATION_DELAY)
     if not text:
-        return rules.delay_seconds
+        return rules.new_pod_scale_up_delay_seconds
     try:
-        return max(rules.delay_seconds, durations.parse(text))
+        return max(rules.new_pod_scale_up_delay_seconds, durations.parse(text))
     except ValueError:
-        return rules.delay_seconds
+        return rules.new_pod_scale_up_delay_seconds
 
 
-def _settled_at(counted: list[Pod], rules: PendingRules, now: float) -> float | None:
+def _settled_at(counted: list[Pod], now: float) -> float | None:
     if not counted:
         return None
-    settled = min(pod.metadata.created_at for pod in counted) + rules.settling_seconds
-    with_gpus = [pod.metadata.created_at for pod in counted if _asks_for_gpus(pod)]
-    if with_gpus:
-        settled = max(settled, min(with_gpus) + rules.gpu_settling_seconds)
+    made = [pod.metadata.created_at for pod in counted]
+    settled = min(made) + SETTLING_SECONDS
+    if now < max(made) + GPU_SETTLING_SECONDS:  # else none with GPUs is too young, either
+        with_gpus = [pod.metadata.created_at for pod in counted if _asks_for_gpus(pod)]
+        if with_gpus:
+            settled = max(settled, min(with_gpus) + GPU_SETTLING_SECONDS)
     return settled if now < settled else None
 
 

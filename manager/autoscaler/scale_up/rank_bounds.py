@@ -1,15 +1,15 @@
 """Finds groups that need no estimate: they can neither rank first, nor be candidates of a mix.
 
 The bound of a group comes from pods that its estimate certainly places. These are the pods whose place only the node
-itself decides: they need so many nodes by their requests, and one node each where they exclude each other. The nodes
-take, at most, all pods that fit, and on each no more worth than its free amounts allow. No estimate of the group has a
-lower cost for its pods than these nodes have for these pods, and no lower rank.
+itself decides: their requests need a certain number of nodes, and each needs its own where they exclude each other.
+These nodes take, at most, all pods that fit, and on each no more worth than its free amounts allow. No estimate of the
+group has a lower cost for its pods than these nodes have for these pods, and no lower rank.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -27,6 +27,8 @@ from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, Flags, Integers
 from shared.cached_property import cached_property
 from shared.quantity import Amounts
 
+Floats: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+
 _TOLERANCE = 1e-9  # the rounding of sums in different orders
 
 
@@ -38,10 +40,12 @@ class LeastCost(NamedTuple):
 
 
 class _Worth(NamedTuple):
-    """The classes that fit on a node: their greatest worth, in all and apart from new nodes; by resource, the requests
-    of certainly placed pods; and the number of nodes that these need because they exclude each other.
+    """The classes that fit on a node: the requests and the worth of one pod of each; their greatest worth, in all and
+    apart from new nodes; by resource, the requests of certainly placed pods; and the number of nodes that these need
+    because they exclude each other.
     """
 
+    of_each: tuple[Integers, Floats]
     of_all: float
     elsewhere: float
     requests: Integers
@@ -69,15 +73,32 @@ class RankBounds:
         except Unpriced:
             return LeastCost()
         free = self._asked.new_node(state.template).free
-        worth = self._worth_of(fit.flags)
-        needed = np.ceil(worth.requests / np.maximum(free, 1)).max(initial=0)
+        amounts = tuple(state.template.free.get(name, 0) for name in self._asked.resources)
+        key = (price, amounts, free.tobytes(), fit.flags.tobytes(), most_nodes, state.exists)
+        found = self._alike.get(key)
+        if found is None:  # groups of one machine type in several zones mostly are alike
+            worth = self._worth_of(fit.flags, worths)
+            found = self._alike[key] = self._least(price, amounts, free, worth, most_nodes, exists=state.exists)
+        return found
+
+    def _least(
+        self,
+        price: float,
+        amounts: tuple[int, ...],
+        free: Integers,
+        worth: _Worth,
+        most_nodes: int,
+        *,
+        exists: bool,
+    ) -> LeastCost:
+        needed = np.maximum.reduce(np.ceil(worth.requests / np.maximum(free, 1)), initial=0)
         fewest = float(max(needed, worth.apart, 1))
         if most_nodes != UNLIMITED:
             fewest = min(fewest, float(max(1, most_nodes - 1)))  # one node may be added, and stay unused
-        of_node = self._most_worth_of_node(state.template.free, free, fit.flags, worths)
+        of_node = self._most_worth_of_node(amounts, free, *worth.of_each)
         unfitness = self.preset.gpu_unfitness
         factor = min(1.0, math.inf if unfitness is None else unfitness)
-        factor *= 1.0 if state.exists else self.preset.new_group_factor
+        factor *= 1.0 if exists else self.preset.new_group_factor
 
         def least_ratio(stabilization: float) -> float:
             full = (worth.of_all - worth.elsewhere) / of_node if of_node else math.inf
@@ -96,7 +117,7 @@ class RankBounds:
         return self.left.problem
 
     @cached_property
-    def _worths(self) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]] | None":
+    def _worths(self) -> Floats | None:
         """The worth of one pod of each class; None if one has no price."""
         try:
             return np.array([self.pricing.pod_price(each.facts.requests) for each in self._asked.classes], np.float64)
@@ -111,21 +132,26 @@ class RankBounds:
     def _known(self) -> dict[bytes, _Worth]:
         return {}
 
-    def _worth_of(self, flags: Flags) -> _Worth:
+    @cached_property
+    def _alike(self) -> dict[Hashable, LeastCost]:
+        return {}
+
+    def _worth_of(self, flags: Flags, worths: Floats) -> _Worth:
         key = flags.tobytes()
         if key not in self._known:
-            self._known[key] = self._worth_of_classes(flags)
+            self._known[key] = self._worth_of_classes(flags, worths)
         return self._known[key]
 
-    def _worth_of_classes(self, flags: Flags) -> _Worth:
-        worths = self._worths
-        assert worths is not None
+    def _worth_of_classes(self, flags: Flags, worths: Floats) -> _Worth:
         pending = np.where(flags, self.left.pending, 0)
         certain = np.where(self._is_certain, pending, 0)
         moved = np.where(self._may_move_others, pending, 0)
         counters, classes = self._apart
         apart = np.bincount(counters, weights=certain[classes]).max() if len(counters) else 0
-        return _Worth(float(pending @ worths), float(moved @ worths), certain @ self._asked.requests, int(apart))
+        of_each = self._asked.requests[flags], worths[flags]
+        return _Worth(
+            of_each, float(pending @ worths), float(moved @ worths), certain @ self._asked.requests, int(apart)
+        )
 
     @cached_property
     def _is_certain(self) -> Flags:
@@ -157,24 +183,17 @@ class RankBounds:
         counters, classes = np.array(pairs, np.int64).reshape(-1, 2).T
         return counters, classes
 
-    def _most_worth_of_node(
-        self,
-        amounts: Amounts,
-        free: Integers,
-        flags: Flags,
-        worths: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]",
-    ) -> float:
+    def _most_worth_of_node(self, amounts: tuple[int, ...], free: Integers, requests: Integers, worth: Floats) -> float:
         """An upper bound on the worth of pods that fit on a node together.
 
         The pods' shares of each resource sum up to one at most; each resource weighs as much as it costs.
         """
-        resources = self._asked.resources
-        weights = np.array([_price_of(self.pricing, {name: amounts.get(name, 0)}) for name in resources])
-        shares = self._asked.requests[flags] @ (weights / np.maximum(free, 1))
-        worth = worths[flags]
-        if np.any((shares <= 0) & (worth > 0)):
+        priced = zip(self._asked.resources, amounts, strict=True)
+        weights = np.array([_price_of(self.pricing, {name: amount}) for name, amount in priced])
+        shares = requests @ (weights / np.maximum(free, 1))
+        if ((shares <= 0) & (worth > 0)).any():
             return math.inf
-        best = np.divide(worth, shares, out=np.zeros_like(worth), where=shares > 0).max(initial=0.0)
+        best = np.maximum.reduce(np.divide(worth, shares, out=np.zeros_like(worth), where=shares > 0), initial=0.0)
         return float(best * weights.sum())
 
 

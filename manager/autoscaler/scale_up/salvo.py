@@ -8,6 +8,7 @@ from dataclasses import replace
 from manager.autoscaler.cluster_state.state import GroupStatus
 from manager.autoscaler.estimator import binpacking, packing, problem
 from manager.autoscaler.estimator.packing import Packing
+from manager.autoscaler.pricing.remembered_prices import RememberedPrices
 from manager.autoscaler.scale_up import orchestrator
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcome
 from manager.autoscaler.scale_up.options import ScaleUpInput, ScaleUpSettings, TimeLimits, no_deadline
@@ -24,17 +25,31 @@ def decide(
     clock: Callable[[], float] | None,
 ) -> list[ScaleUpDecision]:
     """The decision and, for `seconds` after it, further ones, until one buys nothing; None for no salvo."""
+    if settings.pricing is not None:
+        settings = replace(settings, pricing=RememberedPrices.around(settings.pricing))
     decisions = [orchestrator.decide(scale_up_input, settings, chance)]
     if not seconds:
         return decisions
     is_over = TimeLimits(clock).deadline(seconds) if clock is not None else no_deadline
-    while decisions[-1].outcome is ScaleUpOutcome.GROW and not is_over():
+    for _ in range(sum(len(each.pods) for each in scale_up_input.classes)):  # each decision is for at least one pod
+        if decisions[-1].outcome is not ScaleUpOutcome.GROW or is_over():
+            break
         scale_up_input = apply_decision(scale_up_input, decisions[-1])
         following = orchestrator.decide(scale_up_input, settings, chance)
         if following.outcome is not ScaleUpOutcome.GROW:
+            decisions[-1] = _without_placed(decisions[-1], following)
             break
         decisions.append(following)
     return decisions
+
+
+def _without_placed(decision: ScaleUpDecision, following: ScaleUpDecision) -> ScaleUpDecision:
+    """The decision without those `left` pods that its successor found room for on the upcoming nodes: a spread over
+    zones may let a pod onto the nodes of one zone only once those of another have taken theirs.
+    """
+    still = {pod for each in following.left for pod in each.pods}
+    left = (replace(each, pods=tuple(pod for pod in each.pods if pod in still)) for each in decision.left)
+    return replace(decision, left=tuple(each for each in left if each.pods))
 
 
 def apply_decisions(scale_up_input: ScaleUpInput, decisions: Iterable[ScaleUpDecision]) -> ScaleUpInput:
@@ -53,7 +68,7 @@ def apply_decision(scale_up_input: ScaleUpInput, decision: ScaleUpDecision) -> S
     """
     states = {state.id: state for state in scale_up_input.groups}
     nodes, holdings = _upcoming(scale_up_input, decision, states)
-    settled = orchestrator.filter_out_schedulable(scale_up_input).left
+    settled = decision.settled or orchestrator.filter_out_schedulable(scale_up_input).left
     ordered = settled.problem.classes
     snapshot = cluster.extend(scale_up_input.snapshot, nodes, [*packing.holdings(settled), *holdings])
     triggered = Counter(decision.triggered)
@@ -75,7 +90,7 @@ def apply_decision(scale_up_input: ScaleUpInput, decision: ScaleUpDecision) -> S
         snapshot=snapshot,
         classes=[each for each in left if each.pods],
         groups=[
-            replace(state, group=replace(state.group, target_size=targets.get(state.id, state.group.target_size)))
+            replace(state, group=replace(state.group, target_size=targets[state.id])) if state.id in targets else state
             for state in scale_up_input.groups
             if state.id not in created
         ],

@@ -2,76 +2,157 @@
 
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta
 
-from manager.autoscaler.settings.pending_pods import RequestSettings
+from manager.autoscaler.settings.pending_pods import BufferSettings
 from manager.autoscaler.settings.values import MOST_SECONDS, Key
+from shared.settings import Fixed
 
 
-class EstimateSettings(RequestSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The estimation of new nodes, and their distribution over similar groups."""
+class SimilarityRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The differences between the new nodes of two groups up to which the groups are similar."""
 
-    max_nodes_per_scaleup: Annotated[int, Meta(ge=0, description="nodes in one estimate at most; 0: any number")] = 1000
-    fastpath_binpacking_enabled: Annotated[
-        bool, Meta(description="estimate last those pods of which so many are alike that counting them saves most")
-    ] = False
-    scale_up_all_or_nothing: Annotated[
-        bool, Meta(description="grow only where all pods that wait for nodes get one in the same decision")
-    ] = False
-    max_binpacking_time_seconds: Annotated[float, Meta(gt=0, description="for the estimates of all groups")] = 300.0
-    max_nodegroup_binpacking_duration_seconds: Annotated[float, Meta(gt=0, description="for that of one group")] = 10.0
-    parallel_scale_up: Annotated[bool, Meta(description="go on with the other groups when one cannot be raised")] = (
-        False
-    )
-    salvo_scale_up: Annotated[
-        bool, Meta(description="decide again in the same iteration, until no group helps any more")
-    ] = True
-    salvo_scale_up_time_budget_seconds: Annotated[float, Meta(gt=0, description="for a whole salvo")] = 60.0
-    balance_similar_node_groups: Annotated[bool, Meta(description="level the sizes of groups that are alike")] = False
+    memory_difference_ratio: Fixed[float] = 0.015
+    max_allocatable_difference_ratio: Fixed[float] = 0.05
+    max_free_difference_ratio: Fixed[float] = 0.05
     balancing_ignore_label: Annotated[
-        tuple[str, ...], Meta(description="labels in which groups that are alike may differ; may be given repeatedly")
+        tuple[str, ...],
+        Meta(
+            description="Label that is ignored when node groups are compared for similarity. May be given repeatedly."
+        ),
     ] = ()
     balancing_label: Annotated[
-        tuple[str, ...], Meta(description="labels that alone decide which groups are alike; may be given repeatedly")
+        tuple[str, ...],
+        Meta(description="Label that alone decides whether node groups are similar. May be given repeatedly."),
     ] = ()
-    memory_difference_ratio: Annotated[float, Meta(ge=0, description="in memory, of groups that are alike")] = 0.015
-    max_allocatable_difference_ratio: Annotated[float, Meta(ge=0, description="in what is allocatable")] = 0.05
-    max_free_difference_ratio: Annotated[float, Meta(ge=0, description="in what DaemonSets leave")] = 0.05
+
+
+class TaintRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Keys of further taints that reflect the condition of one node, and not its group."""
+
     startup_taint: Annotated[
-        tuple[Key, ...], Meta(description="taints by key that nodes have until they are ready; may be given repeatedly")
+        tuple[Key, ...],
+        Meta(description="Key of a taint that nodes have until they are ready. May be given repeatedly."),
     ] = ()
     status_taint: Annotated[
-        tuple[Key, ...], Meta(description="taints by key that say nothing of a group; may be given repeatedly")
+        tuple[Key, ...],
+        Meta(
+            description="Key of a taint that describes the state of a single node. It is left out of the "
+            "group's node template. May be given repeatedly."
+        ),
     ] = ()
-    force_ds: Annotated[bool, Meta(description="reckon with every DaemonSet that fits a new node")] = False
-    node_info_cache_expire_time_seconds: Annotated[
-        float, Meta(gt=0, description="how long a group's template outlives its nodes")
-    ] = 315_360_000.0
+
+
+class StartTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The time that a new node may take, if its group sets none."""
+
+    max_node_provision_time_seconds: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=MOST_SECONDS,
+            description="Time in which a new node must register. After that the autoscaler deletes it, and "
+            "the group backs off.",
+        ),
+    ] = 900.0
+    max_node_startup_time_seconds: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=MOST_SECONDS,
+            description="Time in which a registered node must become ready. After that it counts as unready.",
+        ),
+    ] = 900.0
+
+
+class HealthLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Too many nodes are unready if both limits are exceeded."""
+
+    ok_total_unready_count: Annotated[
+        int, Meta(ge=0, description="Number of unready nodes up to which max_total_unready_percentage is not checked.")
+    ] = 3
+    max_total_unready_percentage: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=100,
+            description="Percentage of unready nodes above which the autoscaler neither adds nor deletes nodes.",
+        ),
+    ] = 45.0
+
+
+class BackoffTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How long a group is not scaled up after a failure."""
+
+    initial_node_group_backoff_duration_seconds: Annotated[
+        float,
+        Meta(
+            gt=0, le=MOST_SECONDS, description="How long no scale-up of a node group is tried after its first failure."
+        ),
+    ] = 300.0
+    max_node_group_backoff_duration_seconds: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=MOST_SECONDS,
+            description="Longest backoff of a node group. Each failure in a row doubles its backoff up to this.",
+        ),
+    ] = 1800.0
+    node_group_backoff_reset_timeout_seconds: Fixed[float] = 10800.0
+
+
+class EstimateSettings(BufferSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The estimation of new nodes, and their distribution over similar groups."""
+
+    max_nodes_per_scaleup: Annotated[
+        int, Meta(ge=0, description="Largest number of new nodes in one estimate. 0: no limit.")
+    ] = 1000
+    fastpath_binpacking_enabled: Annotated[
+        bool,
+        Meta(
+            description="Estimate the group of equal pods last for which counting saves most simulation time, as "
+            "Cluster Autoscaler does with this flag.",
+        ),
+    ] = False
+    scale_up_all_or_nothing: Annotated[
+        bool, Meta(description="Scale up only if one decision provides nodes for all pods that wait for one.")
+    ] = False
+    max_binpacking_time_seconds: Fixed[float] = 300.0
+    max_nodegroup_binpacking_duration_seconds: Fixed[float] = 10.0
+    parallel_scale_up: Annotated[
+        bool, Meta(description="If scaling up one node group fails, continue with the other groups of the decision.")
+    ] = False
+    salvo_scale_up: Annotated[
+        bool,
+        Meta(
+            description="Repeat the scale-up decision in the same iteration until no node group helps another "
+            "pending pod."
+        ),
+    ] = True
+    salvo_scale_up_time_budget_seconds: Fixed[float] = 60.0
+    balance_similar_node_groups: Annotated[
+        bool, Meta(description="Distribute new nodes over similar node groups so that their sizes become equal.")
+    ] = False
+    force_ds: Annotated[
+        bool,
+        Meta(
+            description="Estimate with a pod of every DaemonSet that fits a new node, even if none runs on "
+            "the group's nodes now."
+        ),
+    ] = False
+    node_info_cache_expire_time_seconds: Fixed[float] = 315_360_000.0
+    similarity: SimilarityRules = SimilarityRules()
+    taints: TaintRules = TaintRules()
 
 
 class GroupHealthSettings(EstimateSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The time that nodes may take, and the conditions under which a group is left alone."""
 
-    max_node_provision_time_seconds: Annotated[
-        float, Meta(gt=0, le=MOST_SECONDS, description="how long a node may take to register before it is given up")
-    ] = 900.0
-    max_node_startup_time_seconds: Annotated[
-        float,
-        Meta(gt=0, le=MOST_SECONDS, description="how long a new node may take to be ready before it counts as unready"),
-    ] = 900.0
     force_delete_unregistered_nodes: Annotated[
-        bool, Meta(description="delete nodes that never register also where that is below the group's minimum")
+        bool,
+        Meta(description="Delete nodes that do not register in time even if their group falls below its minimum size."),
     ] = False
-    ok_total_unready_count: Annotated[int, Meta(ge=0, description="so many unready nodes are never too many")] = 3
-    max_total_unready_percentage: Annotated[
-        float, Meta(ge=0, le=100, description="of nodes unready, beyond which nothing is done")
-    ] = 45.0
-    initial_node_group_backoff_duration_seconds: Annotated[
-        float, Meta(gt=0, le=MOST_SECONDS, description="for which a group is left alone after a failure")
-    ] = 300.0
-    max_node_group_backoff_duration_seconds: Annotated[
-        float, Meta(gt=0, le=MOST_SECONDS, description="the same after many failures, each of which doubles it")
-    ] = 1800.0
-    node_group_backoff_reset_timeout_seconds: Annotated[
-        float, Meta(gt=0, description="after the last failure, when a group begins anew")
-    ] = 10800.0
+    start: StartTimes = StartTimes()
+    health: HealthLimits = HealthLimits()
+    backoff: BackoffTimes = BackoffTimes()

@@ -5,7 +5,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from manager.autoscaler.settings.values import MOST_SECONDS, Key
+from manager.autoscaler.settings.values import Key
+from shared.settings import Fixed
 
 
 class CloudSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -15,28 +16,29 @@ class CloudSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         str,
         Meta(
             max_length=253,
-            description="name of the cluster in answers and on the page; empty: kubeconfig's, or server's address",
+            description="Name of the cluster in API answers and on the page. If empty, the name in the "
+            "kubeconfig, or else the address of the API server.",
         ),
     ] = ""
     cloud_provider: Annotated[
         str,
         Meta(
-            description="where nodes come from: simulated, externalgrpc, aws, karpenter, clusterapi, or the name of an "
-            "installed plug-in; empty: there is no autoscaler"
+            description="Cloud provider that adds and deletes nodes: simulated, externalgrpc, aws, karpenter, "
+            "clusterapi, or the name of an installed plug-in. If empty, the autoscaler does not "
+            "run."
         ),
     ] = ""
     cloud_config: Annotated[
-        str, Meta(description="file with the cloud's own configuration; aws and clusterapi need none")
+        str, Meta(description="File with the configuration of the cloud provider. aws and clusterapi need none.")
     ] = ""
-    cloud_provider_timeout_seconds: Annotated[
-        float, Meta(gt=0, le=MOST_SECONDS, description="how long one question to the cloud may take")
-    ] = 30.0
+    cloud_provider_timeout_seconds: Fixed[float] = 30.0
     autoscaling_mode: Annotated[
         str,
         Meta(
             pattern="^(observe|recommend|enforce)$",
-            description="observe: watch and price; recommend: decide, tell and do nothing; enforce: act; the node "
-            "groups file may set less for one group",
+            description="observe: only observe node groups and price them; recommend: decide and report, "
+            "without effect; enforce: carry decisions out. The node groups file may restrict "
+            "single groups further.",
         ),
     ] = "enforce"
 
@@ -45,39 +47,41 @@ class GroupSettings(CloudSettings, frozen=True, kw_only=True, forbid_unknown_fie
     """The existing groups, and those that may be created."""
 
     nodes: Annotated[
-        tuple[str, ...], Meta(description="a group that may grow, <min>:<max>:<id>; may be given more than once")
+        tuple[str, ...],
+        Meta(
+            description="Node group that may be scaled, as <min>:<max>:<id>, for example 1:10:pool-a. May be "
+            "given repeatedly."
+        ),
     ] = ()
     node_group_auto_discovery: Annotated[
         tuple[Key, ...],
         Meta(
-            description="groups that ask by their tags to be managed, asg:tag=KEY,KEY=VALUE, with the cloud's own "
-            "bounds; may be given more than once"
+            description="Discover node groups by their tags, with the bounds that the cloud has for them: "
+            "asg:tag=KEY,KEY=VALUE. May be given repeatedly."
         ),
     ] = ()
-    node_groups: Annotated[str, Meta(description="file with node groups, in Escalator's form")] = ""
-    node_autoprovisioning: Annotated[bool, Meta(description="create the group that is missing")] = False
+    node_groups: Annotated[str, Meta(description="File with node groups in Escalator's format.")] = ""
+    node_autoprovisioning: Annotated[
+        bool, Meta(description="Create a new node group if no existing group fits the pending pods.")
+    ] = False
     autoprovisioning_prefix: Annotated[
         str,
         Meta(
             pattern="^[A-Za-z0-9][-A-Za-z0-9_.]*$",  # an id may be a path; the prefix applies to its last part
-            description="what names of created groups begin with; such groups are the autoscaler's",
+            description="Prefix of the names of created node groups. The autoscaler owns groups with this prefix.",
         ),
     ] = "nodeautoprovisioning"
     machine_types: Annotated[
-        tuple[str, ...], Meta(description="machine types that groups are created of; empty: all the cloud has")
+        tuple[str, ...], Meta(description="Machine types for created node groups. If empty, all that the cloud offers.")
     ] = ()
-    max_node_groups: Annotated[int, Meta(ge=0, description="groups in the cluster, created ones included, at most")] = (
-        50
-    )
-    max_autoprovisioned_node_group_count: Annotated[int, Meta(ge=0, description="created groups at most")] = 15
+    max_autoprovisioned_node_group_count: Annotated[
+        int, Meta(ge=0, description="Largest number of created node groups.")
+    ] = 15
     autoprovisioning_tolerations: Annotated[
         str,
         Meta(
             pattern="^(separate|never|always)$",
-            description="which tolerations make a group with taints: those with a matching selector or affinity, none, "
-            "or all",
+            description="Which tolerations lead to a node group with the matching taints. separate: those of "
+            "pods with a matching node selector or affinity; never: none; always: all.",
         ),
     ] = "separate"
-    autoprovisioning_gpu_type: Annotated[
-        str, Meta(min_length=1, description="type of GPU for pods that ask for one and select no type")
-    ] = "nvidia-tesla-k80"

@@ -16,52 +16,72 @@ class ExpanderSettings(GroupSettings, frozen=True, kw_only=True, forbid_unknown_
     expander: Annotated[
         str,
         Meta(
-            description="price, least-waste, most-pods, least-nodes, priority, grpc, random, or the name of an "
-            "installed plug-in; several by commas"
+            description="How the node group to scale up is chosen: price, least-waste, most-pods, "
+            "least-nodes, priority, grpc, random, or the name of an installed plug-in. Several, "
+            "separated by commas, are applied one after the other."
         ),
     ] = "price"
-    grpc_expander_url: Annotated[str, Meta(description="host:port of the server that the expander grpc asks")] = ""
+    grpc_expander_url: Annotated[str, Meta(description="Address of the grpc expander's server as host:port.")] = ""
     grpc_expander_cert: Annotated[
-        str, Meta(description="file with its certificate, or its authority's, in PEM; it is asked over TLS alone")
+        str,
+        Meta(
+            description="PEM file with the certificate of the grpc expander's server, or of its CA. The "
+            "connection always uses TLS."
+        ),
     ] = ""
     expander_preset: Annotated[
         str,
         Meta(
             pattern="^(seed|cluster-autoscaler|least-cost)$",
-            description="constants of the cost-based rank, and what makes labels popular: those of the proposals, "
-            "what Cluster Autoscaler ships, or those of the proposals without a preferred machine size",
+            description="Constants of the price expander, and its rule for popular labels. seed: those of the "
+            "proposals; cluster-autoscaler: those of Cluster Autoscaler; least-cost: those of the "
+            "proposals without a preferred machine size.",
         ),
     ] = "seed"
     prices: Annotated[
         str,
         Meta(
             min_length=1,
-            description="auto: the cloud's own, or else Google's; provider, gce, none: these alone; or a path: a file "
-            "of prices, a table of `headroom prices refresh`, or a folder of such tables",
+            description="Source of prices. auto: the cloud's own prices, or else Google's; provider, gce: "
+            "only these; none: no prices; or the path of a price file, of a table of `headroom "
+            "prices refresh`, or of a directory of such tables.",
         ),
     ] = "auto"
     least_cost_mix: Annotated[
-        bool, Meta(description="use several groups at once where that is cheaper than one, if price comes first")
+        bool,
+        Meta(
+            description="Combine several node groups in one decision where that is cheaper than a single "
+            "group. Applies if price is the first expander."
+        ),
     ] = True
 
 
 class LimitSettings(ExpanderSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The size limits of the cluster."""
 
-    min_cpu: Annotated[_Count | None, Meta(description="cores in the cluster at least")] = None
-    max_cpu: Annotated[_Count | None, Meta(description="cores in the cluster at most")] = None
-    min_memory: Annotated[_Count | None, Meta(description="GiB of memory in the cluster at least")] = None
-    max_memory: Annotated[_Count | None, Meta(description="GiB of memory in the cluster at most")] = None
-    cores_total: Annotated[str, Meta(pattern=_RANGE, description="<min>:<max> in place of min-cpu and max-cpu")] = ""
-    memory_total: Annotated[
-        str, Meta(pattern=_RANGE, description="<min>:<max> in place of min-memory and max-memory")
-    ] = ""
+    min_cpu: Annotated[
+        _Count | None, Meta(description="Least number of CPU cores in the cluster. If unset, there is no lower limit.")
+    ] = None
+    max_cpu: Annotated[
+        _Count | None,
+        Meta(description="Largest number of CPU cores in the cluster. If unset, there is no upper limit."),
+    ] = None
+    min_memory: Annotated[
+        _Count | None, Meta(description="Least GiB of memory in the cluster. If unset, there is no lower limit.")
+    ] = None
+    max_memory: Annotated[
+        _Count | None, Meta(description="Most GiB of memory in the cluster. If unset, there is no upper limit.")
+    ] = None
     gpu_total: Annotated[
         tuple[str, ...],
-        Meta(description="GPUs of one type in the cluster, <type>:<min>:<max>; may be given repeatedly"),
+        Meta(
+            description="Limits of the GPUs of one type in the cluster as <type>:<min>:<max>. May be given repeatedly."
+        ),
     ] = ()
-    max_nodes_total: Annotated[int, Meta(ge=0, description="nodes in the cluster at most; 0: any number")] = 0
+    max_nodes_total: Annotated[int, Meta(ge=0, description="Largest number of nodes in the cluster. 0: no limit.")] = 0
     capacity_quotas_enabled: Annotated[
-        bool, Meta(description="CapacityQuotas of the cluster limit what is added, too")
+        bool, Meta(description="Apply the limits of the cluster's CapacityQuotas to scale-up.")
     ] = False
-    enforce_node_group_min_size: Annotated[bool, Meta(description="bring groups up to their minimum")] = False
+    enforce_node_group_min_size: Annotated[
+        bool, Meta(description="Scale node groups that are below their minimum size up to it.")
+    ] = False

@@ -1,7 +1,8 @@
 """Inter-pod rules as counters: how many pods of certain kinds are in each domain of a topology key.
 
-Inter-pod affinity and anti-affinity (of the pod itself and of present pods), topology spread and host ports all ask the
-same about a node: how many relevant pods are in its domain. A host port is a rule whose domain is the node itself.
+Inter-pod affinity and anti-affinity (of the pod itself and of present pods), topology spread, host ports and disks in
+the spec all ask the same about a node: how many relevant pods are in its domain. For a host port or a disk, the domain
+is the node itself.
 """
 
 from collections import defaultdict
@@ -10,9 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from manager.autoscaler.snapshot.attach_limits import Attaching, AttachLimits
 from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, ClusterSnapshot, Flags, Integers
 from manager.autoscaler.snapshot.pod_info import NodeDemands, PodInfo, PodTerm
 from manager.autoscaler.snapshot.predicates import Shapes
+from manager.autoscaler.snapshot.volume_choices import ChosenClaim, VolumeChoices
 from shared.cached_property import cached_property
 
 NODE = ""  # the topology key of a single node
@@ -52,15 +55,18 @@ class SpreadRule:
 
 @dataclass(frozen=True, slots=True)
 class InterPodRules:
-    """All inter-pod rules of one class, by counter. In the node's domain, no counter of `ports`, `anti` and `existing`
-    may count anything, and each of `affinity` must count something, unless the first pod may go anywhere.
+    """All inter-pod rules of one class, by counter. In the node's domain, no counter of `ports`, `disks`, `anti` and
+    `existing` may count anything, and each of `affinity` must count something, unless the first pod may go anywhere.
 
-    `once_per_node`: a second pod of the class on the same node would violate `ports`, `anti` or `existing`;
+    `once_per_node`: a second pod of the class on the same node would violate one of these;
     `one_by_one`: a placed pod may change the result for the next pod of its class on other nodes, too; `of_one_node`:
-    only the node itself decides whether it takes a pod.
+    only the node itself decides whether it takes a pod. `attaching` are the volumes that a node has to attach;
+    `choosing`
+    are its claims on free volumes, which other pods may take first.
     """
 
     ports: tuple[int, ...] = ()
+    disks: tuple[int, ...] = ()
     anti: tuple[int, ...] = ()
     existing: tuple[int, ...] = ()
     affinity: tuple[int, ...] = ()
@@ -69,10 +75,17 @@ class InterPodRules:
     once_per_node: bool = False
     one_by_one: bool = False
     of_one_node: bool = False
+    attaching: Attaching = ()
+    choosing: tuple[ChosenClaim, ...] = ()
+
+    @property
+    def only_attach(self) -> bool:
+        """Whether only the volumes of the pods matter."""
+        return not (self.excluding or self.affinity or self.spread or self.choosing)
 
     @property
     def excluding(self) -> tuple[int, ...]:
-        return self.ports + self.anti + self.existing
+        return self.ports + self.disks + self.anti + self.existing
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,15 +130,24 @@ class Bonds:
     tables: dict[str, CounterTable]
     countings: tuple[Counting, ...]
     counted: tuple[Flags, ...]
+    limits: AttachLimits | None = None
+    choices: VolumeChoices | None = None
 
 
-def bonds(universe: Sequence[PodInfo], classes: int, snapshot: ClusterSnapshot, shapes: Shapes) -> Bonds:
+def bonds(
+    universe: Sequence[PodInfo],
+    classes: int,
+    snapshot: ClusterSnapshot,
+    shapes: Shapes,
+    limits: AttachLimits | None = None,
+    choices: VolumeChoices | None = None,
+) -> Bonds:
     """The rules of the first `classes` kinds of the universe.
 
     The universe starts with the classes, followed by the kinds of the snapshot, followed by kinds that may come with
-    new nodes.
+    new nodes. `limits` are those on volumes, `choices` the free volumes that claims may take.
     """
-    return _Compiler(universe, classes, snapshot, shapes).compile()
+    return _Compiler(universe, classes, snapshot, shapes, limits, choices).compile()
 
 
 class _Index:
@@ -158,8 +180,18 @@ class _Index:
 
 
 class _Compiler:
-    def __init__(self, universe: Sequence[PodInfo], classes: int, snapshot: ClusterSnapshot, shapes: Shapes) -> None:
+    def __init__(
+        self,
+        universe: Sequence[PodInfo],
+        classes: int,
+        snapshot: ClusterSnapshot,
+        shapes: Shapes,
+        limits: AttachLimits | None,
+        choices: VolumeChoices | None,
+    ) -> None:
         self._universe = universe
+        self._choices = choices
+        self._limits = limits
         self._classes = classes
         self._snapshot = snapshot
         self._shapes = shapes
@@ -171,6 +203,7 @@ class _Compiler:
         self._topologies: dict[str, TopologyDomains] = {}
         self._keeping_away = self._existing_terms()
         self._with_ports = [position for position, kind in enumerate(universe) if kind.ports]
+        self._with_disks = [position for position, kind in enumerate(universe) if kind.disks]
 
     def compile(self) -> Bonds:
         rules = {}
@@ -191,6 +224,8 @@ class _Compiler:
             {key: self._table(key, numbers, counted) for key, numbers in self._of_key.items()},
             tuple(self._countings),
             counted,
+            self._limits,
+            self._choices,
         )
 
     def _existing_terms(self) -> dict[int, list[tuple[str, int]]]:
@@ -206,37 +241,56 @@ class _Compiler:
     def _rules(self, position: int) -> InterPodRules | None:
         kind = self._universe[position]
         away = self._keeping_away.get(position)
-        if not (kind.ports or kind.affinity or kind.anti_affinity or kind.spread or away):
+        attaching = self._limits.of_class.get(position, ()) if self._limits else ()
+        alone = kind.ports or kind.disks or kind.anti_affinity or away
+        choosing = self._choices.of_class.get(position, ()) if self._choices else ()
+        if not (alone or kind.affinity or kind.spread or attaching or choosing):
             return None
-        ports = self._ports(position)
+        ports, disks = self._ports(kind), self._disks(kind)
         anti = tuple(self._counter(term.key, self._index.matching(term)) for term in kind.anti_affinity)
         owners: defaultdict[str, set[int]] = defaultdict(set)
         for key, owner in away or ():
             owners[key].add(owner)
         existing = tuple(self._counter(key, frozenset(found)) for key, found in sorted(owners.items()))
-        own = [self._counters[each] for each in (*ports, *anti, *existing) if position in self._counters[each].members]
+        excluding = (*ports, *disks, *anti, *existing)
+        own = [self._counters[each] for each in excluding if position in self._counters[each].members]
         of_one_node = [counter for counter in own if self._topology(counter.key).is_of_one_node]
-        keys = {self._counters[each].key for each in (*ports, *anti, *existing)}
+        keys = {self._counters[each].key for each in excluding}
         return InterPodRules(
             ports=ports,
+            disks=disks,
             anti=anti,
             existing=existing,
             affinity=self._affinity(kind),
             attracts_itself=bool(kind.affinity) and kind.attracts_itself,
             spread=self._spread(position),
             once_per_node=bool(of_one_node),
-            one_by_one=len(of_one_node) < len(own),
-            of_one_node=not (kind.affinity or kind.spread) and all(self._topology(key).is_of_one_node for key in keys),
+            one_by_one=bool(choosing) or len(of_one_node) < len(own),
+            of_one_node=not (kind.affinity or kind.spread or choosing)
+            and all(self._topology(key).is_of_one_node for key in keys),
+            attaching=attaching,
+            choosing=choosing,
         )
 
-    def _ports(self, position: int) -> tuple[int, ...]:
-        mine = self._universe[position].ports
+    def _ports(self, kind: PodInfo) -> tuple[int, ...]:
+        if not kind.ports:
+            return ()
         members = frozenset(
             other
-            for other in (self._with_ports if mine else ())
-            if any(port.conflicts(theirs) for port in mine for theirs in self._universe[other].ports)
+            for other in self._with_ports
+            if any(port.conflicts(theirs) for port in kind.ports for theirs in self._universe[other].ports)
         )
-        return (self._counter(NODE, members),) if mine else ()
+        return (self._counter(NODE, members),)
+
+    def _disks(self, kind: PodInfo) -> tuple[int, ...]:
+        if not kind.disks:
+            return ()
+        members = frozenset(
+            other
+            for other in self._with_disks
+            if any(disk.conflicts(theirs) for disk in kind.disks for theirs in self._universe[other].disks)
+        )
+        return (self._counter(NODE, members),)
 
     def _affinity(self, kind: PodInfo) -> tuple[int, ...]:
         if not kind.affinity:

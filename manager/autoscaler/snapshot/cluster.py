@@ -1,6 +1,7 @@
 """The cluster for scale-up and scale-down, as arrays: nodes with their free resources, and kinds of pods on them."""
 
 import enum
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -9,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manager.autoscaler.pricing.model import Machine
-from manager.autoscaler.snapshot import equivalence_groups, interruptions, pod_info
-from manager.autoscaler.snapshot.pod_info import MOST_AMOUNT, PodInfo, ReferencedObjects
+from manager.autoscaler.snapshot import equivalence_groups, interruptions, pod_info, volumes
+from manager.autoscaler.snapshot.pod_info import MOST_AMOUNT, PodInfo
+from manager.autoscaler.snapshot.referenced_objects import ReferencedObjects
+from manager.autoscaler.snapshot.volumes import AttachedVolume
 from shared import durations
 from shared.api import pods
 from shared.api.core import Node, Pod, Taint
@@ -22,7 +25,7 @@ Flags: TypeAlias = NDArray[np.bool_]
 Holding: TypeAlias = "tuple[int, PodInfo, int]"  # the row of a node, and how many pods of a kind are on it
 
 PODS = "pods"
-LABEL_HOSTNAME = "kubernetes.io/hostname"
+LABEL_HOSTNAME = pod_info.LABEL_HOSTNAME
 TAINT_TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
 TAINT_UNREGISTERED = "karpenter.sh/unregistered"  # on a node that Karpenter has not seen yet
 ANNOTATION_UPCOMING = "cluster-autoscaler.kubernetes.io/upcoming-node"
@@ -32,6 +35,7 @@ _NOT_READY_TAINTS = frozenset(
     f"node.kubernetes.io/{condition}"
     for condition in ("not-ready", "unreachable", "disk-pressure", "network-unavailable")
 ) | {"node.cloudprovider.kubernetes.io/uninitialized", TAINT_UNREGISTERED}
+_NONE: frozenset[AttachedVolume] = frozenset()
 _NEVER_READY_SECONDS = 120.0  # a node that turned unready this soon after its creation never was ready
 
 
@@ -63,6 +67,9 @@ class NodeInfo:
     state: NodeState = NodeState.READY
     unschedulable: bool = False
     readiness: NodeState | None = None  # set for a cordoned or tainted node; None if `state` has it
+    features: frozenset[str] = frozenset()  # that its kubelet declares
+    volume_limits: Mapping[str, int] = field(default_factory=dict)  # by CSI driver; no limit for those not named
+    attached: frozenset[AttachedVolume] = frozenset()
 
     @property
     def machine(self) -> Machine:
@@ -72,26 +79,24 @@ class NodeInfo:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class NodeTemplate:
-    """A new node of a group, with the pods that start on every such node."""
+    """A new node of a group, with the pods that start on every such node.
+
+    `overhead` has their requests, their number under `pods`, and `free` what they leave, at least zero.
+    """
 
     group: str
     node: NodeInfo
     daemons: tuple[PodInfo, ...] = ()
+    machine: Machine = field(init=False)
+    overhead: Amounts = field(init=False)
+    free: Amounts = field(init=False)
 
-    @property
-    def machine(self) -> Machine:
-        return self.node.machine
-
-    @property
-    def overhead(self) -> Amounts:
-        """The requests of its own pods on a new node, their number under `pods`."""
-        return _sum(self.daemons)
-
-    @property
-    def free(self) -> Amounts:
-        """What is free on a new node; at least zero."""
-        taken = self.overhead
-        return {name: max(0, amount - taken.get(name, 0)) for name, amount in self.node.allocatable.items()}
+    def __post_init__(self) -> None:
+        taken = _sum(self.daemons)
+        free = {name: max(0, amount - taken.get(name, 0)) for name, amount in self.node.allocatable.items()}
+        object.__setattr__(self, "machine", self.node.machine)
+        object.__setattr__(self, "overhead", taken)
+        object.__setattr__(self, "free", free)
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,8 +186,17 @@ def _lacks_gpus(node: Node, rules: StateRules) -> bool:
     return all(str(allocatable.get(name, "0")) == "0" for name in rules.gpu_resources)
 
 
-def node_info(node: Node, state: NodeState, readiness: NodeState | None = None) -> NodeInfo:
-    """A node read from its wire form. Raises InvalidInput."""
+def node_info(
+    node: Node,
+    state: NodeState,
+    readiness: NodeState | None = None,
+    *,
+    volume_limits: Mapping[str, int] | None = None,
+    attached: frozenset[AttachedVolume] = frozenset(),
+) -> NodeInfo:
+    """A node read from its wire form; without `volume_limits`, with those that its resources state. Raises
+    InvalidInput.
+    """
     amounts = []
     for field_name, listed in (("capacity", node.status.capacity), ("allocatable", node.status.allocatable)):
         try:
@@ -202,6 +216,9 @@ def node_info(node: Node, state: NodeState, readiness: NodeState | None = None) 
         state=state,
         unschedulable=node.spec.unschedulable,
         readiness=readiness,
+        features=frozenset(node.status.declared_features or ()),
+        volume_limits=volumes.told_limits(amounts[1]) if volume_limits is None else volume_limits,
+        attached=attached,
     )
 
 
@@ -226,6 +243,8 @@ def fresh_node(template: NodeTemplate, suffix: str, state: NodeState = NodeState
         allocatable=base.allocatable,
         state=state,
         unschedulable=base.unschedulable,
+        features=base.features,
+        volume_limits=base.volume_limits,
     )
 
 
@@ -235,19 +254,26 @@ def take_snapshot(
     *,
     surroundings: ReferencedObjects | None = None,
     upcoming: Iterable[tuple[NodeTemplate, int]] = (),
+    starting_since: float = math.inf,
 ) -> ClusterSnapshot:
-    """The cluster with the pods on its nodes, pods nominated for a node included.
+    """The cluster with the pods on its nodes, pods nominated for a node included. Nodes created after `starting_since`,
+    in Unix seconds, may still get CSI drivers.
 
     Nodes not started are left out, because `upcoming` stands for them. Do not pass expendable and finished pods, which
     occupy nothing. An unreadable node or pod is refused alone; the pod still occupies its requests.
     """
     refused: dict[str, InvalidInput] = {}
     found: list[NodeInfo] = []
+    placed, surroundings = tuple(placed), surroundings or ReferencedObjects()
+    attached = surroundings.attached_volumes(placed)
     for node, state in sorted(nodes, key=lambda pair: pair[0].metadata.name):
         if state is NodeState.NOT_STARTED:
             continue
         try:
-            found.append(node_info(node, state))
+            name = node.metadata.name
+            limits = surroundings.volume_limits(name, is_starting=node.metadata.created_at > starting_since)
+            readiness, there = _cordoned_readiness(node, state), attached.get(name, _NONE)
+            found.append(node_info(node, state, readiness, volume_limits=limits, attached=there))
         except InvalidInput as problem:
             refused[node.metadata.name] = problem
     kinds, holdings = _read_placed(placed, {node.name: row for row, node in enumerate(found)}, surroundings, refused)
@@ -261,6 +287,14 @@ def take_snapshot(
                 holdings.append((len(found), known[id(daemon)], 1))
             found.append(copy)
     return _as_arrays(found, kinds, holdings, refused)
+
+
+def _cordoned_readiness(node: Node, state: NodeState) -> NodeState | None:
+    """Whether a cordoned node is ready, and so takes pods that tolerate its taint."""
+    if state is not NodeState.CORDONED:
+        return None
+    is_ready = any(each.type == "Ready" and each.status == "True" for each in node.status.conditions or ())
+    return NodeState.READY if is_ready else NodeState.UNREADY
 
 
 def snapshot_of_nodes(nodes: Sequence[NodeInfo], placed: Iterable[tuple[int, PodInfo]] = ()) -> ClusterSnapshot:
@@ -312,15 +346,18 @@ def extend(before: ClusterSnapshot, nodes: Sequence[NodeInfo], holdings: Iterabl
 def _read_placed(
     placed: Iterable[Pod],
     rows: Mapping[str, int],
-    surroundings: ReferencedObjects | None,
+    surroundings: ReferencedObjects,
     refused: dict[str, InvalidInput],
 ) -> tuple[list[PodInfo], list[tuple[int, int, int]]]:
     kinds: list[PodInfo] = []
     holdings: list[tuple[int, int, int]] = []
-    for alike in equivalence_groups.group_placed(placed):
+    binding = [pod for pod in placed if surroundings.unbound_claims(pod)]
+    alone = {id(pod) for pod in binding}
+    groups = equivalence_groups.group_placed(pod for pod in placed if id(pod) not in alone)
+    for alike in (*groups, *([pod] for pod in binding)):
         try:
-            of_node = equivalence_groups.is_daemon(alike[0]) or equivalence_groups.is_mirror(alike[0])
-            facts = pod_info.read_placed(alike[0], surroundings or ReferencedObjects(), of_node=of_node)
+            of_node = equivalence_groups.is_of_node(alike[0])
+            facts = pod_info.read_placed(alike[0], surroundings, of_node=of_node)
         except InvalidInput as problem:
             refused |= dict.fromkeys([pod.metadata.key for pod in alike], problem)
             requests_alone = pod_info.requests_of(alike[0], of_node=of_node)
@@ -371,3 +408,13 @@ def _sum(kinds: Iterable[PodInfo]) -> dict[str, int]:
         for name, amount in (*kind.requests.items(), (PODS, 1)):
             total[name] = total.get(name, 0) + amount
     return total
+
+
+def stable_since(node: Node) -> float:
+    """When the node's readiness last changed, in Unix seconds; its creation if that time cannot be read."""
+    ready = next((each for each in node.status.conditions or () if each.type == "Ready"), None)
+    try:
+        turned = durations.instant(ready.last_transition_time) if ready and ready.last_transition_time else 0.0
+    except ValueError:
+        turned = 0.0
+    return max(turned, node.metadata.created_at)

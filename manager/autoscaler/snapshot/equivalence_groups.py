@@ -6,19 +6,21 @@ of which may be somewhere else. Equal pods of a namespace that no controller mad
 Autoscaler each of them is one, which multiplies the work.
 """
 
+import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
 
-from manager.autoscaler.snapshot import pod_info
-from manager.autoscaler.snapshot.pod_info import PodInfo, ReferencedObjects
+from manager.autoscaler.snapshot import devices, pod_info, volumes
+from manager.autoscaler.snapshot.pod_info import PodInfo
+from manager.autoscaler.snapshot.referenced_objects import ReferencedObjects
 from shared import names
 from shared.api import pods as podrules
-from shared.api.core import Pod, PodSpec
+from shared.api.core import Pod
 from shared.api.meta import OwnerReference
 from shared.errors import InvalidInput
 
@@ -27,7 +29,6 @@ EXPENDABLE_BELOW = -10
 ANNOTATION_DAEMON_SET_POD = "cluster-autoscaler.kubernetes.io/daemonset-pod"
 DAEMON_SET = "DaemonSet"
 
-_compared = attrgetter(*(name for name in PodSpec.__struct_fields__ if name not in ("volumes", "node_name")))
 _by_key = attrgetter("metadata.namespace", "metadata.name")
 _ENCODER = msgspec.msgpack.Encoder(order="deterministic")
 
@@ -52,15 +53,33 @@ def build_equivalence_groups(pods: Iterable[Pod], surroundings: ReferencedObject
     """All classes of these pods. The order of the pods does not matter."""
     classes: list[EquivalenceGroup] = []
     refused: dict[str, InvalidInput] = {}
-    for members in group_equivalent(pods):
+    groups = group_equivalent(pods)
+    claiming = [members for members in groups if members[0].spec.resource_claims]
+    carriers = devices.first_carriers(itertools.chain.from_iterable(claiming))
+    for members in _by_claims(groups, surroundings, carriers):
         keys = tuple(sorted([f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in members]))
         controller = controller_of(members[0])
         try:
-            classes.append(EquivalenceGroup(pod_info.read_pending(members[0], surroundings), keys, controller))
+            facts = pod_info.read_pending(members[0], surroundings, carriers)
+            classes.append(EquivalenceGroup(facts, keys, controller))
         except InvalidInput as problem:
             refused |= dict.fromkeys(keys, problem)
     classes.sort(key=lambda each: each.pods[0])
     return EquivalenceGroups(tuple(classes), refused)
+
+
+def _by_claims(
+    groups: Iterable[list[Pod]], surroundings: ReferencedObjects, carriers: Mapping[str, str]
+) -> Iterator[list[Pod]]:
+    """The groups, split where the claims of equal pods require different nodes."""
+    for members in groups:
+        if not members[0].spec.resource_claims:
+            yield members
+            continue
+        found: defaultdict[object, list[Pod]] = defaultdict(list)
+        for pod in members:
+            found[surroundings.devices.likeness(pod, carriers)].append(pod)
+        yield from found.values()
 
 
 def group_equivalent(pods: Iterable[Pod]) -> list[list[Pod]]:
@@ -100,6 +119,11 @@ def is_mirror(pod: Pod) -> bool:
     return pod.metadata.annotation(names.ANNOTATION_MIRROR) is not None
 
 
+def is_of_node(pod: Pod) -> bool:
+    """Whether the pod goes with its node, and needs no other place."""
+    return is_daemon(pod) or is_mirror(pod)
+
+
 def is_expendable(pod: Pod, cutoff: int = EXPENDABLE_BELOW) -> bool:
     """Whether no node is bought for the pod, and its place counts as free.
 
@@ -115,7 +139,9 @@ def scheduling_gate_reason(pod: Pod) -> str:
 
 
 def group_placed(pods: Iterable[Pod]) -> list[list[Pod]]:
-    """Placed pods that agree in all facts that still matter: labels, requests, ports and anti-affinity."""
+    """Placed pods that agree in all facts that still matter: labels, requests, ports, disks in the
+    spec and anti-affinity.
+    """
     by_controller: defaultdict[str, list[Pod]] = defaultdict(list)
     bare: list[Pod] = []
     for pod in pods:
@@ -151,12 +177,12 @@ def _made_by_daemon_set(pod: Pod, owner: OwnerReference | None) -> bool:
 
 def _of_pending(pod: Pod) -> object:
     spec = pod.spec
-    volumes = spec.volumes
-    if volumes:
-        volumes = tuple([volume for volume in volumes if volume.projected is None])
-        if any(volume.ephemeral is not None for volume in volumes):
+    if spec.volumes is not None or spec.node_name:
+        mounted = tuple([volume for volume in spec.volumes or () if volume.projected is None])
+        if any(volume.ephemeral is not None for volume in mounted):
             return pod.metadata.name
-    return _compared(spec), pod.metadata.labels, volumes or None, podrules.resizing(pod)
+        spec = msgspec.structs.replace(spec, volumes=mounted or None, node_name="")
+    return spec, pod.metadata.labels, podrules.resizing(pod)
 
 
 def _of_placed(pod: Pod) -> object:
@@ -164,7 +190,10 @@ def _of_placed(pod: Pod) -> object:
     keeps_away = spec.affinity.pod_anti_affinity if spec.affinity else None
     terminating = pod.metadata.deletion_timestamp is not None
     asking = spec.containers, spec.init_containers, spec.resources, spec.overhead
-    return asking, podrules.resizing(pod), keeps_away, pod.metadata.labels, terminating
+    found = asking, volumes.inline_disks(pod), podrules.resizing(pod), keeps_away, pod.metadata.labels, terminating
+    if spec.resource_claims is None and pod.status.extended_resource_claim_status is None:
+        return found
+    return found, pod.metadata.name  # its claims have devices of their own
 
 
 def _equal(pods: Iterable[Pod], facts: Callable[[Pod], object]) -> list[list[Pod]]:

@@ -8,15 +8,18 @@ extended resources of nodes. `allocatable` has what is published; the callers gi
 node, and what a new node will offer by group.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
 
+from manager.autoscaler.cloudprovider.errors import ProviderError
+from manager.autoscaler.settings.estimates import TaintRules
 from manager.autoscaler.snapshot import cluster, equivalence_groups, interruptions, pod_info, predicates
 from manager.autoscaler.snapshot.cluster import (
     LABEL_HOSTNAME,
+    PODS,
     TAINT_TO_BE_DELETED,
     TAINT_UNREGISTERED,
     ClusterSnapshot,
@@ -24,7 +27,8 @@ from manager.autoscaler.snapshot.cluster import (
     NodeState,
     NodeTemplate,
 )
-from manager.autoscaler.snapshot.pod_info import MOST_AMOUNT, PodInfo, ReferencedObjects
+from manager.autoscaler.snapshot.pod_info import MOST_AMOUNT, PodInfo
+from manager.autoscaler.snapshot.referenced_objects import ReferencedObjects
 from shared.api import pods
 from shared.api.core import DaemonSet, Node, Pod, Taint, Toleration
 from shared.api.meta import ObjectMeta
@@ -80,22 +84,15 @@ _TOLERATED = (
 )
 
 
-@dataclass(frozen=True)
-class TaintRules:
-    """Keys of further taints that reflect the condition of one node, and not its group."""
-
-    startup: frozenset[str] = frozenset()
-    status: frozenset[str] = frozenset()
-
-    def belongs(self, taint: Taint) -> bool:
-        """Whether new nodes of the group carry the taint, too."""
-        return not (
-            taint.key in _LEAVING_TAINTS
-            or taint.key in _CONDITION_TAINTS
-            or taint.key in self.startup
-            or taint.key in self.status
-            or taint.key.startswith((*STARTUP_TAINT_PREFIXES, STATUS_TAINT_PREFIX))
-        )
+def belongs_to_group(taint: Taint, rules: TaintRules) -> bool:
+    """Whether new nodes of the group carry the taint, too."""
+    return not (
+        taint.key in _LEAVING_TAINTS
+        or taint.key in _CONDITION_TAINTS
+        or taint.key in rules.startup_taint
+        or taint.key in rules.status_taint
+        or taint.key.startswith((*STARTUP_TAINT_PREFIXES, STATUS_TAINT_PREFIX))
+    )
 
 
 @dataclass(frozen=True)
@@ -106,6 +103,7 @@ class LiveNode:
     state: NodeState
     pods: tuple[Pod, ...] = ()
     stable_since: float = 0.0
+    volume_limits: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -160,11 +158,15 @@ class TemplateCache:
         """The template from a good node of the group, else the last one seen, else the provider's, now or as last
         returned, else from any of its nodes.
 
-                Raises InvalidInput for an unreadable node.
+        A good node is ready, stable and readable, and has a capacity. Raises InvalidInput if the provider's template or
+        all nodes are unreadable, and the provider's error where nothing else gives a template.
         """
-        for live in sorted(nodes, key=lambda each: each.node.metadata.name):
-            if live.state is NodeState.READY and now - live.stable_since > STABLE_SECONDS:
-                facts = cluster.node_info(live.node, live.state)
+        in_order = sorted(nodes, key=lambda each: each.node.metadata.name)
+        stable = (
+            each for each in in_order if each.state is NodeState.READY and now - each.stable_since > STABLE_SECONDS
+        )
+        for live, facts in _readable(stable):
+            if _has_capacity(facts):
                 self._remembered[group] = (now, facts, live.pods)
                 return self._of_node(group, facts, live.pods, daemons)
         if group in self._remembered:
@@ -172,7 +174,11 @@ class TemplateCache:
             if now - seen < self._ttl_seconds:
                 return self._of_node(group, facts, on_node, daemons)
             del self._remembered[group]
-        given = provided()
+        refusal: ProviderError | None = None
+        try:
+            given = provided()
+        except ProviderError as error:
+            given, refusal = None, error
         if given is not None:
             facts = cluster.node_info(given, NodeState.READY)
             self._told[group] = (now, facts)
@@ -182,8 +188,13 @@ class TemplateCache:
             if now - said < self._ttl_seconds:
                 return from_provider(group, facts, daemons, self._taints)
             del self._told[group]
-        for live in sorted(nodes, key=lambda each: each.node.metadata.name):
-            return self._of_node(group, cluster.node_info(live.node, live.state), live.pods, daemons)
+        readable = list(_readable(in_order))
+        for live, facts in sorted(readable, key=lambda pair: not _has_capacity(pair[1])):
+            return self._of_node(group, facts, live.pods, daemons)
+        for live in in_order:
+            cluster.node_info(live.node, live.state)  # raises
+        if refusal is not None:
+            raise refusal
         return None
 
     @property
@@ -203,9 +214,7 @@ class TemplateCache:
         running: set[str] = set()
         by_uid = {daemon.uid: daemon.facts for daemon in daemons}
         for pod in sorted(on_node, key=lambda each: each.metadata.key):
-            if pods.is_terminating(pod) or not pods.is_active(pod):
-                continue
-            if not equivalence_groups.is_mirror(pod) and not equivalence_groups.is_daemon(pod):
+            if pods.is_terminating(pod) or not pods.is_active(pod) or not equivalence_groups.is_of_node(pod):
                 continue
             controller = equivalence_groups.controller_of(pod)
             running.add(controller)
@@ -223,6 +232,20 @@ class TemplateCache:
         return NodeTemplate(group, node, tuple(kept))
 
 
+def _readable(nodes: Iterable[LiveNode]) -> Iterator[tuple[LiveNode, NodeInfo]]:
+    for live in nodes:
+        try:
+            facts = cluster.node_info(live.node, live.state, volume_limits=live.volume_limits)
+        except InvalidInput:
+            continue  # the snapshot reports the node
+        yield live, facts
+
+
+def _has_capacity(node: NodeInfo) -> bool:
+    """False for a node whose kubelet has reported nothing, or nothing usable, which says little about new nodes."""
+    return all(node.allocatable.get(name, 0) > 0 for name in ("cpu", "memory", PODS))
+
+
 def from_provider(
     group: str, node: NodeInfo, daemons: Iterable[Daemon], taints: TaintRules | None = None
 ) -> NodeTemplate:
@@ -235,21 +258,32 @@ def from_provider(
     )
 
 
+def name_of_template(group: str) -> str:
+    """The name of the node that stands for new nodes of a group."""
+    return f"template-node-for-{group}"
+
+
 def sanitise(group: str, node: NodeInfo, taints: TaintRules) -> NodeInfo:
     """A node without node-specific parts, under the name of the group's template."""
-    name = f"template-node-for-{group}"
+    name = name_of_template(group)
     return replace(
         node,
         name=name,
         labels={**node.labels, LABEL_HOSTNAME: name, LABEL_TEMPLATE: "true"},
-        taints=tuple(taint for taint in node.taints if taints.belongs(taint)),
+        taints=tuple(taint for taint in node.taints if belongs_to_group(taint, taints)),
         state=NodeState.READY,
         unschedulable=False,
+        attached=frozenset(),
     )
 
 
 def _takes_the_same(known: PodInfo, found: PodInfo) -> bool:
-    return (known.requests, known.ports, known.anti_affinity) == (found.requests, found.ports, found.anti_affinity)
+    return (known.requests, known.ports, known.disks, known.anti_affinity) == (
+        found.requests,
+        found.ports,
+        found.disks,
+        found.anti_affinity,
+    )
 
 
 RECLAIMED = frozenset({MID_CPU, MID_MEMORY, BATCH_CPU, BATCH_MEMORY})

@@ -26,7 +26,7 @@ class ScanRule(enum.StrEnum):
     SLOW_REMOVAL = "below the upper threshold"
     SCALE_UP = "above the scale-up threshold"
     ENOUGH = "between the thresholds"
-    STARVING = "a pod is larger than what any node has left"
+    STARVING = "a pod does not fit on the free capacity of any node"
     TOO_OLD = "a node is too old"
     ABOVE_MAX = "above the maximum"
     UNHEALTHY = "too many new nodes are unhealthy"
@@ -166,7 +166,7 @@ def fullness_reason(decision: ScanDecision) -> str:
     if found is None:
         return ""
     if found.is_from_zero:
-        return "there are pods and no nodes"
+        return "pods exist and no nodes"
     resource = "cpu" if found.cpu_percent >= found.memory_percent else "memory"
     return f"{found.percent:.1f} % of {resource}"
 

@@ -185,9 +185,9 @@ def dated(seen: Observation, marks: Mapping[str, Mark]) -> Observation:
     )
 
 
-def taken_over(rules: ScanRules, seen: Observation, *, now: float) -> Memory:
+def taken_over(seen: Observation, *, now: float) -> Memory:
     """The memory of a new process: a lock for the nodes that the cloud has not delivered yet."""
-    if seen.unlisted or not rules.fixes.takes_over or not seen.missing:
+    if seen.unlisted or not seen.missing:
         return Memory()
     return Memory(lock=ScaleLock(now, seen.missing))
 

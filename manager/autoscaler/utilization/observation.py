@@ -11,7 +11,7 @@ from manager.autoscaler.snapshot import taints
 from manager.autoscaler.utilization.rules import DEFAULT_GROUP, ScanRules
 from shared import names, quantity
 from shared.api import pods
-from shared.api.core import Affinity, Container, Node, Pod, Quantities, Taint
+from shared.api.core import Affinity, Node, Pod, Quantities, Taint
 from shared.errors import InvalidInput
 from shared.quantity import QuantityError, Resources
 
@@ -192,7 +192,20 @@ class Observer:
             yield found
 
     def _read_pod(self, pod: Pod) -> GroupPod:
-        return read_pod(self.rules, pod)
+        return read_pod(pod)
+
+
+class GroupObservers:
+    """Observers by group. Each reads an object again only after it has changed."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Observer] = {}
+
+    def of_group(self, rules: ScanRules) -> Observer:
+        known = self._known.get(rules.group.name)
+        if known is None or known.rules != rules:
+            known = self._known[rules.group.name] = Observer(rules)
+        return known
 
 
 def _or_refused(read: Callable[[K], T], given: K) -> T | InvalidInput:
@@ -224,9 +237,7 @@ def takes_pod(rules: ScanRules, pod: Pod) -> bool:
         return selector.get(rules.group.label_key) == rules.group.label_value or _requires(rules, affinity)
     if selector or pod.metadata.annotation(ANNOTATION_CONFIG_SOURCE) == _STATIC:
         return False
-    if rules.fixes.ignores_pod_affinity:
-        return affinity.node_affinity is None or affinity.node_affinity.required is None
-    return affinity == Affinity()
+    return affinity.node_affinity is None or affinity.node_affinity.required is None
 
 
 def _requires(rules: ScanRules, affinity: Affinity) -> bool:
@@ -260,17 +271,21 @@ def read_node(node: Node) -> GroupNode:
         allocatable,
         node.spec.taints or (),
         cordoned=node.spec.unschedulable,
-        ready=any(each.type == "Ready" and each.status == "True" for each in node.status.conditions or ()),
+        ready=is_ready(node),
         no_delete=node.metadata.annotation(taints.ANNOTATION_NO_DELETE) or "",
         provider_id=node.spec.provider_id,
         zone=node.metadata.label(LABEL_ZONE) or "",
     )
 
 
-def read_pod(rules: ScanRules, pod: Pod) -> GroupPod:
+def is_ready(node: Node) -> bool:
+    return any(each.type == "Ready" and each.status == "True" for each in node.status.conditions or ())
+
+
+def read_pod(pod: Pod) -> GroupPod:
     """Raises InvalidInput."""
     try:
-        requests = _requests(rules, pod)
+        requests = _requests(pod)
     except QuantityError as error:
         source, value = f"Pod {pod.metadata.key}", pod.metadata.name
         where = "spec.containers[].resources"
@@ -283,35 +298,18 @@ def read_pod(rules: ScanRules, pod: Pod) -> GroupPod:
         pod.spec.node_name,
         pod.status.phase,
         scheduled=("PodScheduled", "True") in [(each.type, each.status) for each in conditions],
-        of_node=_is_of_daemon_set(pod) or (is_mirror and rules.fixes.all_pods_keep_nodes),
+        of_node=_is_of_daemon_set(pod) or is_mirror,
     )
 
 
-def _requests(rules: ScanRules, pod: Pod) -> Resources:
+def _requests(pod: Pod) -> Resources:
     """Raises QuantityError."""
-    if not rules.fixes.counts_sidecars:
-        return _escalators_requests(pod)
     spec = pod.spec
     if len(spec.containers) == 1 and not (spec.init_containers or spec.overhead or spec.resources):
         found = spec.containers[0].resources
         if not found.limits:  # most pods are this simple, and there are many
             return _resources(found.requests)
     return pods.native_request(pod)
-
-
-def _escalators_requests(pod: Pod) -> Resources:
-    """The sum of the containers, or each init container if larger, plus overhead, as Escalator counts.
-
-    Raises QuantityError.
-    """
-    running = quantity.total([_requested(each) for each in pod.spec.containers])
-    for each in pod.spec.init_containers or ():
-        running = running.most(_requested(each))
-    return running.plus(_resources(pod.spec.overhead))
-
-
-def _requested(container: Container) -> Resources:
-    return _resources(container.resources.requests)
 
 
 def _resources(quantities: Quantities | None) -> Resources:

@@ -10,16 +10,13 @@ from manager.autoscaler.utilization.observation import GroupNode, GroupPod, Obse
 from manager.autoscaler.utilization.rules import ScanRules
 from shared.errors import InvalidInput
 
-AT_MIN_SIZE = "min sized reached, nodes will not be deleted"
-BELOW_MIN_SIZE = "terminating nodes will breach minimum node size"
-
 
 class TaintedNodeReason(enum.StrEnum):
     """The fate of a tainted node, and the reason."""
 
     EMPTY = "empty for long enough"
     OVERDUE = "past its hard deadline"
-    DRAINING = "past its hard deadline, its pods leave first"
+    DRAINING = "past its hard deadline, its pods are evicted first"
     FORCED = "forced, and empty"
     HEALTHY = "healthy, in a group that is not"
     PROTECTED = "protected from deletion"
@@ -54,21 +51,17 @@ class TaintedNodeStatus:
 
 @dataclass(frozen=True, slots=True)
 class Reaping:
-    """Nodes to delete in one cloud call, and nodes to drain, which a later call deletes.
-
-    `refused` is the cloud's refusal, known beforehand; with it neither happens.
-    """
+    """Nodes to delete in one cloud call, and nodes to drain, which a later call deletes."""
 
     statuses: tuple[TaintedNodeStatus, ...] = ()
-    refused: str = ""
 
     @property
     def nodes(self) -> tuple[GroupNode, ...]:
-        return () if self.refused else tuple(each.node for each in self.statuses if each.goes)
+        return tuple(each.node for each in self.statuses if each.goes)
 
     @property
     def draining(self) -> tuple[GroupNode, ...]:
-        return () if self.refused else tuple(each.node for each in self.statuses if each.drains)
+        return tuple(each.node for each in self.statuses if each.drains)
 
     def pass_over(self, passed_over: Container[str]) -> "Reaping":
         """The reaping as carried out, without these nodes."""
@@ -84,7 +77,7 @@ class Reaping:
 
     @property
     def pods_evicted(self) -> int:
-        return sum(each.pods for each in self.statuses if each.goes) if not self.refused else 0
+        return sum(each.pods for each in self.statuses if each.goes)
 
 
 @dataclass(frozen=True)
@@ -111,10 +104,9 @@ class PodsByNode:
         return self.remaining(node) == 0
 
 
-def pods_that_keep_nodes(rules: ScanRules, seen: Observation) -> PodsByNode:
+def pods_that_keep_nodes(seen: Observation) -> PodsByNode:
     """The pods that keep a node until its hard deadline."""
-    pods = (*seen.pods, *seen.others) if rules.fixes.all_pods_keep_nodes else seen.pods
-    return PodsByNode.group(seen.nodes, pods)
+    return PodsByNode.group(seen.nodes, (*seen.pods, *seen.others))
 
 
 def force_tainted_statuses(nodes: Iterable[GroupNode], pods: PodsByNode) -> tuple[TaintedNodeStatus, ...]:
@@ -163,25 +155,10 @@ def _verdict(
     return TaintedNodeStatus(node, why, count, since)
 
 
-def within_minimum(
-    verdicts: Sequence[TaintedNodeStatus], *, target_size: int, min_size: int, clamps: bool, spare: int | None = None
-) -> Reaping:
-    """Applies the cloud's minimum: it refuses all deletions, or with `clamps` only those beyond it.
-
-    At most `spare` nodes go, where that is set.
-    """
-    if spare is not None:
-        verdicts = tuple(_kept_to(verdicts, max(0, spare), TaintedNodeReason.AWAITS_OTHERS))
-    going = sum(each.goes or each.drains for each in verdicts)
-    if not going:
-        return Reaping(tuple(verdicts))
-    if clamps:
-        return Reaping(tuple(_kept_to(verdicts, max(0, target_size - min_size), TaintedNodeReason.AT_MINIMUM)))
-    if target_size <= min_size:
-        return Reaping(tuple(verdicts), AT_MIN_SIZE)
-    if target_size - going < min_size:
-        return Reaping(tuple(verdicts), BELOW_MIN_SIZE)
-    return Reaping(tuple(verdicts))
+def within_minimum(verdicts: Sequence[TaintedNodeStatus], *, target_size: int, min_size: int, spare: int) -> Reaping:
+    """Lets at most `spare` nodes go, and no more than the cloud's minimum allows."""
+    kept = tuple(_kept_to(verdicts, max(0, spare), TaintedNodeReason.AWAITS_OTHERS))
+    return Reaping(tuple(_kept_to(kept, max(0, target_size - min_size), TaintedNodeReason.AT_MINIMUM)))
 
 
 def _kept_to(verdicts: Sequence[TaintedNodeStatus], most: int, why: TaintedNodeReason) -> Iterator[TaintedNodeStatus]:

@@ -1,6 +1,5 @@
-"""The options of one group as the scan reads them, and the differences from Escalator."""
+"""The options of one group as the scan reads them."""
 
-import dataclasses
 from dataclasses import dataclass
 
 from manager.autoscaler import node_groups
@@ -15,43 +14,16 @@ SCALE_UP_FAILURES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Fixes:
-    """The differences from Escalator."""
-
-    keeps_max_nodes: bool = True  # scale-up respects the group's own maximum, too, not only the cloud's
-    locks_below_min: bool = True  # a group below its minimum grows once per cool-down, not at every scan
-    reaps_while_locked: bool = True  # nodes may be deleted during a scale-up
-    bound_pods_do_not_starve: bool = True  # a bound pod that pulls its image does not wait for a node
-    all_pods_keep_nodes: bool = True  # a node is empty when no pod at all is left, not only none of the group's
-    counts_sidecars: bool = True  # sidecar init containers add to the running containers
-    ignores_pod_affinity: bool = True  # pods with only pod affinity belong to the default group
-    reaps_while_growing: bool = True  # nodes that may go, and cannot come back, are deleted while others are added
-    clamps_deletions: bool = True  # the scan deletes as many nodes as the cloud's minimum allows, instead of none
-    counts_deletions: bool = True  # the rest of a scan uses the target less the scan's deletions
-    excludes_unavailable: bool = True  # pods on nodes that are being removed are no demand on the others
-    taints_what_others_hold: bool = True  # a node whose pods would fill the other nodes is not tainted
-    marks_once: bool = True  # in dry mode an unhealthy node is tainted once, not at every scan
-    locks_in_doubt: bool = True  # a request without an answer may have worked, so the scan waits as after an answer
-    keeps_min_nodes: bool = True  # deletions respect the group's own minimum, too, not only the cloud's
-    grows_below_min: bool = True  # a group that lost nodes returns to its own minimum, which the cloud may not know
-    counts_ordered: bool = True  # upcoming nodes are not requested again
-    renews_with_room: bool = True  # a group at its maximum does not grow to renew an old node
-    takes_over: bool = True  # a new process waits for upcoming nodes as if it had requested them
-
-
-AS_ESCALATOR = Fixes(**{field.name: False for field in dataclasses.fields(Fixes)})
-
-
-@dataclass(frozen=True, slots=True)
 class ScanRules:
     """A group with its durations in seconds; an invalid duration is 0, as in Escalator.
 
-    `dry`: nothing is written. A breaker of 0 failures is disabled.
+    `dry`: nothing is written. `excludes_unavailable`: pods on nodes that are being removed are no demand on the others.
+    A breaker of 0 failures is disabled.
     """
 
     group: NodeGroup
-    fixes: Fixes = Fixes()
     dry: bool = False
+    excludes_unavailable: bool = True
     soft_seconds: float = 0.0
     hard_seconds: float = 0.0
     cool_down_seconds: float = 0.0
@@ -79,9 +51,7 @@ class ScanRules:
 def scan_rules(group: NodeGroup, *, dry: bool = False) -> ScanRules:
     """The rules of a group, valid or not; `dry` applies to all groups."""
     ours = group.compat is Compat.HEADROOM
-    fixes = Fixes() if ours else AS_ESCALATOR
-    if group.exclude_unavailable_node_pods is not None:
-        fixes = dataclasses.replace(fixes, excludes_unavailable=group.exclude_unavailable_node_pods)
+    excludes = group.exclude_unavailable_node_pods
     cool_down = node_groups.seconds(group.scale_up_cool_down_period)
     usual = cool_down if ours else 0.0
     failures = group.scale_up_failure_threshold
@@ -89,8 +59,8 @@ def scan_rules(group: NodeGroup, *, dry: bool = False) -> ScanRules:
         failures = SCALE_UP_FAILURES if ours else 0
     return ScanRules(
         group,
-        fixes,
         dry=dry or group.effective_mode is not Mode.ENFORCE,
+        excludes_unavailable=ours if excludes is None else excludes,
         soft_seconds=node_groups.seconds(group.soft_delete_grace_period),
         hard_seconds=node_groups.seconds(group.hard_delete_grace_period),
         cool_down_seconds=cool_down,

@@ -1,9 +1,9 @@
 """One scan of one group: observations in, one decision out.
 
-The rules follow Escalator's order, and errors use Escalator's words. `rules.Fixes` names the differences.
+The rules follow Escalator's order, and errors use Escalator's words. docs/how-to/escalator.md lists the differences.
 """
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 
 from manager.autoscaler.utilization import arithmetic, classes, observation, scan_context
@@ -18,10 +18,26 @@ from manager.autoscaler.utilization.scan_context import ScanContext, ScanInputs
 from shared import quantity
 from shared.quantity import Resources
 
-BELOW_MIN = "node count less than the minimum"
 BELOW_OWN_MIN = "the number of nodes({}) is less than specified minimum of {}. Taking no action"
-STAY = "{} of {} nodes to be tainted stay: {}"
+STAY = "{} of {} nodes are not tainted: {}"
 BREAKER_OPEN = "refusing to scale up as long as {} of {} instances are running: the last scale-ups brought none"
+BROKE_DOWN = "the scan broke down: {!r}"
+
+
+@dataclass(frozen=True)
+class DueScans:
+    """The scans that are due, with the memory of each group's last scan, by name. `dry`: nothing is written."""
+
+    memories: Mapping[str, Memory] = field(default_factory=dict)
+    dry: bool = False
+
+
+@dataclass(frozen=True)
+class PlannedScan:
+    """The decision about one group, on which nothing has acted yet. Without `inputs` the scan broke down."""
+
+    decision: ScanDecision
+    inputs: ScanInputs | None = None
 
 
 def decide(rules: ScanRules, seen: Observation, memory: Memory, *, now: float) -> ScanDecision:
@@ -29,6 +45,10 @@ def decide(rules: ScanRules, seen: Observation, memory: Memory, *, now: float) -
     if seen.unlisted:
         return ScanDecision(rules.group.name, error=seen.unlisted, dry=rules.dry)
     return _Scan(ScanContext(ScanInputs(rules, seen, memory, now))).decision()
+
+
+def broken_down(rules: ScanRules, error: Exception) -> ScanDecision:
+    return ScanDecision(rules.group.name, error=BROKE_DOWN.format(error), dry=rules.dry)
 
 
 def remember(rules: ScanRules, seen: Observation, memory: Memory, decision: ScanDecision, *, now: float) -> Memory:
@@ -105,14 +125,11 @@ class _Scan:
                 rules.group.scale_up_threshold_percent,
             ),
         )
-        is_to_grow = rules.fixes.grows_below_min and self.context.min_nodes > 0
-        if not seen.nodes and not seen.pods and not is_to_grow:
+        if not seen.nodes and not seen.pods and self.context.min_nodes <= 0:
             return self.end(begun, ScanRule.NOTHING_THERE, 0)
-        if len(seen.nodes) < self.context.min_nodes and not rules.fixes.grows_below_min:
-            return replace(begun, error=BELOW_MIN)
         requested, demand = self.context.current_demand()
         begun = replace(begun, fullness=Fullness(requested, demand, self.context.capacity))
-        if untainted < self.context.min_nodes and not (rules.fixes.locks_below_min and self.context.is_locked):
+        if untainted < self.context.min_nodes and not self.context.is_locked:
             return self.raise_to_min(begun)
         try:
             utilized = arithmetic.utilization(demand, self.context.capacity, untainted)
@@ -161,7 +178,7 @@ class _Scan:
 
     def is_to_renew(self) -> bool:
         """Whether a node is too old, and the cloud has room for its replacement."""
-        if self.context.rules.fixes.renews_with_room and self.context.most_nodes <= self.context.seen.cloud.target_size:
+        if self.context.most_nodes <= self.context.seen.cloud.target_size:
             return False
         return is_too_old(
             self.context.rules, self.context.classes, min_nodes=self.context.min_nodes, now=self.context.now
@@ -174,10 +191,7 @@ class _Scan:
             or len(self.context.classes.untainted) >= self.context.max_nodes
         ):
             return False
-        bound_too = not self.context.rules.fixes.bound_pods_do_not_starve
-        pending = arithmetic.largest(
-            pod.requests for pod in self.context.seen.pods if pod.is_pending and (bound_too or not pod.node)
-        )
+        pending = arithmetic.largest(pod.requests for pod in self.context.seen.pods if pod.is_pending and not pod.node)
         return pending.exceeds(
             arithmetic.largest(observation.free(self.context.classes.untainted, self.context.seen.pods))
         )
@@ -186,8 +200,6 @@ class _Scan:
         """During a scale-up nothing else starts; nodes that may go are still deleted."""
         assert self.context.memory.lock is not None
         decision = replace(self.end(begun, ScanRule.LOCKED, self.context.memory.lock.nodes), locked=True)
-        if not self.context.rules.fixes.reaps_while_locked:
-            return decision
         healthy = self.context.is_healthy()
         forced = self.context.reap_forced()
         return replace(
@@ -198,8 +210,7 @@ class _Scan:
         """Raises the group to its minimum at once, before all else; nodes in the way are deleted."""
         wanted = self.context.min_nodes - len(self.context.classes.untainted)
         decision = self.end(begun, ScanRule.BELOW_MIN, wanted)
-        if self.context.rules.fixes.reaps_while_growing:
-            decision = replace(decision, healthy=self.context.is_healthy(), forced=self.context.reap_forced())
+        decision = replace(decision, healthy=self.context.is_healthy(), forced=self.context.reap_forced())
         scaled = scale_up(self.context, decision, wanted)
         refusal = next(iter(scaled.refusals), "")
         begun_now = scaled.untaint.count + scaled.increase
@@ -240,18 +251,13 @@ def room(wanted: int, *, target_size: int, max_size: int) -> int:
 
 def scale_up(context: ScanContext, decision: ScanDecision, delta: int) -> ScanDecision:
     """Tainted nodes come back first, the cloud adds the rest."""
-    fixes, cloud = context.rules.fixes, context.seen.cloud
-    allowed = delta
-    if fixes.keeps_max_nodes:
-        allowed = min(delta, max(0, context.max_nodes - len(context.classes.untainted)))
-    candidates = scan_context.untaintable(context.rules, context.classes.tainted, now=context.now)
-    if fixes.reaps_while_growing:
-        if fixes.keeps_max_nodes:
-            candidates = candidates[: max(0, context.max_nodes - len(context.classes.untainted))]
-        reaped = context.reap_tainted(decision.forced, decision.healthy is not False, coming_back=candidates)
-        decision = replace(decision, reaped=reaped)
+    below_max = max(0, context.max_nodes - len(context.classes.untainted))
+    allowed = min(delta, below_max)
+    candidates = scan_context.untaintable(context.rules, context.classes.tainted, now=context.now)[:below_max]
+    reaped = context.reap_tainted(decision.forced, decision.healthy is not False, coming_back=candidates)
+    decision = replace(decision, reaped=reaped)
     untaint = Picks(candidates, min(allowed, len(candidates)))
-    target = cloud.target_size - (len(decision.deletions) if fixes.counts_deletions else 0)
+    target = context.seen.cloud.target_size - len(decision.deletions)
     most = context.most_nodes
     most_increase = 0 if decision.breaker.is_open else max(0, most - target)
     decision = replace(decision, untaint=untaint, most_increase=most_increase)
@@ -282,7 +288,7 @@ def scale_up(context: ScanContext, decision: ScanDecision, delta: int) -> ScanDe
 def scale_down(context: ScanContext, decision: ScanDecision, wanted: int) -> ScanDecision:
     """The refusals say why each node stays untainted."""
     cloud, untainted = context.seen.cloud, context.classes.untainted
-    gone = len(decision.deletions) if context.rules.fixes.counts_deletions else 0
+    gone = len(decision.deletions)
     kept: list[str] = []
 
     def at_most(count: int, most: int, why: str) -> int:
@@ -301,11 +307,10 @@ def scale_down(context: ScanContext, decision: ScanDecision, wanted: int) -> Sca
     ordered = classes.fullest_zones_first if context.rules.group.balance_zones else classes.oldest_first
     candidates = tuple(node for node in ordered(untainted) if not _is_fresh(context, node))
     count = at_most(count, len(candidates), "the others were untainted a short time ago")
-    if context.rules.fixes.taints_what_others_hold:
-        # Nodes above the maximum go, whether or not the others can hold their pods.
-        excess = max(0, len(untainted) - context.max_nodes)
-        held = max(min(count, excess), _removable_count(context, candidates, count))
-        count = at_most(count, held, f"without them the others would be above {_fullest_percent(context)} %")
+    # Nodes above the maximum go, whether or not the others can hold their pods.
+    excess = max(0, len(untainted) - context.max_nodes)
+    held = max(min(count, excess), _removable_count(context, candidates, count))
+    count = at_most(count, held, f"without them the others would be above {_fullest_percent(context)} %")
     return replace(decision, taint=Picks(candidates, count), refusals=(*decision.refusals, *kept))
 
 

@@ -38,20 +38,19 @@ class ScanContext:
             self.classes = classes.classify(seen.nodes)
         self.capacity = quantity.total([node.allocatable for node in self.classes.untainted])
         self.is_locked = memories.lock_state(rules, memory, now=self.now)
-        self._pods_by_node = reaping.pods_that_keep_nodes(rules, seen)
+        self._pods_by_node = reaping.pods_that_keep_nodes(seen)
 
     @property
     def most_nodes(self) -> int:
         """The maximum of nodes to request from the cloud."""
-        most = self.seen.cloud.max_size
-        return min(most, self.max_nodes) if self.rules.fixes.keeps_max_nodes else most
+        return min(self.seen.cloud.max_size, self.max_nodes)
 
     @property
     def on_its_way(self) -> int:
         """The number of requested nodes that are still expected."""
         awaited = self.memory.awaited
         is_late = awaited is not None and awaited.is_late(self.seen.missing, now=self.now)
-        return self.seen.missing if self.rules.fixes.counts_ordered and not is_late else 0
+        return 0 if is_late else self.seen.missing
 
     @property
     def node_size(self) -> Resources:
@@ -70,7 +69,7 @@ class ScanContext:
 
     def current_demand(self) -> tuple[Resources, Resources]:
         """The same for pods that need room on the nodes that stay: the pods there, and pods without a node."""
-        if not self.rules.fixes.excludes_unavailable:
+        if not self.rules.excludes_unavailable:
             return self.demand_of(self.seen.pods, self.seen.nodes)
         untainted = self.classes.untainted
         pods = available(self.seen.pods, {node.name for node in untainted}, with_unscheduled=True)
@@ -89,8 +88,7 @@ class ScanContext:
         bad = classes.unhealthy(self.seen.nodes, grace_seconds=self.rules.unhealthy_grace_seconds, now=self.now)
         if not self.rules.dry:
             return tuple(node for node in bad if not taints.has_taint(node.taints, taints.TO_BE_REMOVED))
-        known = self.memory.dry_tainted if self.rules.fixes.marks_once else ()
-        return tuple(node for node in bad if node.name not in known)
+        return tuple(node for node in bad if node.name not in self.memory.dry_tainted)
 
     def reap_forced(self) -> Reaping:
         """The reaping of nodes that go regardless of their pods."""
@@ -106,14 +104,12 @@ class ScanContext:
         return self._let(verdicts, gone=len(forced.nodes))
 
     def _let(self, verdicts: tuple[reaping.TaintedNodeStatus, ...], *, gone: int) -> Reaping:
-        fixes, cloud = self.rules.fixes, self.seen.cloud
-        target = cloud.target_size - (gone if fixes.counts_deletions else 0)
+        cloud = self.seen.cloud
         return reaping.within_minimum(
             verdicts,
-            target_size=target,
+            target_size=cloud.target_size - gone,
             min_size=cloud.min_size,
-            clamps=fixes.clamps_deletions,
-            spare=self._spare() - gone if fixes.keeps_min_nodes and verdicts else None,
+            spare=self._spare() - gone if verdicts else 0,
         )
 
     def _spare(self) -> int:

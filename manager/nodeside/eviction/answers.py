@@ -7,7 +7,9 @@ from manager.nodeside.eviction.reliever import Pressed
 
 @dataclass(frozen=True)
 class NeedRow:
-    """What of a resource is to be released, in milli-cores or bytes, and how much of that is leaving already."""
+    """How much of a resource must be released, in milli-cores or bytes, and how much of that terminating pods already
+    release.
+    """
 
     resource: str
     amount: int
@@ -17,7 +19,7 @@ class NeedRow:
 
 @dataclass(frozen=True)
 class ReleaseRow:
-    """A pod that is to be evicted for want of a resource, and what that releases."""
+    """A pod to evict because a resource is short, and how much its eviction releases."""
 
     pod: str
     resource: str
@@ -27,7 +29,9 @@ class ReleaseRow:
 
 @dataclass(frozen=True)
 class PressureRow:
-    """The node is under pressure since then (RFC 3339): what is needed, and which pods go for it, in this order."""
+    """The node has been under pressure since `since` (RFC 3339): what must be released, and which pods are evicted, in
+    this order.
+    """
 
     since: str
     reason: str

@@ -14,6 +14,7 @@ from shared import durations, names
 from shared.api.core import Condition, Node
 from shared.kube.events import NORMAL, WARNING
 from shared.names import Tier
+from shared.quantity import Resources
 
 TYPES = {Tier.MID: names.CONDITION_MID_SHORTFALL, Tier.BATCH: names.CONDITION_BATCH_SHORTFALL}
 TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
@@ -21,12 +22,17 @@ TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
 # A reported figure that is further off is misleading. The usual share for writes to Nodes.
 MOVED_SHARE = 0.1
 
-SHOWN = "the Node goes on showing what they hold, and nothing is lent anew"
+OTHERS_STAY = "the offer to other pods does not change"
+SHOWN = "the Node keeps showing what they request, and nothing more is lent"
+
+# Also beside another cause, so that pods that do not count are news.
+BEYOND_OFFER = "BeyondOffer"
 
 _REASONS = {
     Cause.SHRUNK: "OfferShrunk",
     Cause.DISABLED: "ColocationDisabled",
     Cause.UNKNOWN: "NodeMetricAbnormal",
+    Cause.BEYOND: BEYOND_OFFER,
 }
 # The Event reason of each condition, by its status.
 _EVENTS = {
@@ -76,8 +82,8 @@ class Notice:
 
 # The end of each condition.
 ENDS = {
-    **dict.fromkeys(TYPES.values(), Said(FALSE, "OfferSuffices", "what pods hold is there")),
-    names.CONDITION_CONTRADICTION: Said(FALSE, "WithinRequests", "no more is said to be reclaimable than can be"),
+    **dict.fromkeys(TYPES.values(), Said(FALSE, "OfferSuffices", "the offer covers what pods request")),
+    names.CONDITION_CONTRADICTION: Said(FALSE, "WithinRequests", "the reported reclaimable is within the requests"),
 }
 
 
@@ -96,8 +102,11 @@ def describe(shortfall: Shortfall, *, patience_seconds: int | None) -> Said:
     """The condition for a shortfall; pods are evicted after `patience_seconds`, or never if None."""
     becomes = "none is evicted" if patience_seconds is None else f"eviction begins after {patience_seconds} s"
     status = UNKNOWN if shortfall.cause is Cause.UNKNOWN else TRUE
-    figures = (*shortfall.held, *shortfall.missing, *(shortfall.there_is or ()))
-    return Said(status, _REASONS[shortfall.cause], f"{shortfall.reason}; {SHOWN}; {becomes}", figures)
+    reason = BEYOND_OFFER if shortfall.beyond else _REASONS[shortfall.cause]
+    follows = OTHERS_STAY if shortfall.cause is Cause.BEYOND else f"{SHOWN}; {becomes}"
+    beyond = Resources(*map(sum, zip(*shortfall.beyond.values(), strict=True)))
+    figures = (*shortfall.held, *shortfall.missing, *beyond, *(shortfall.there_is or ()))
+    return Said(status, reason, f"{shortfall.reason}; {follows}", figures)
 
 
 def find(node: Node, type_: str) -> Condition | None:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from manager.nodeside.eviction.metrics import Outcome
+from manager.nodeside.eviction.notices import ReclaimNotices
 from manager.nodeside.noderesource.report import NodeReport
 from manager.nodeside.reports import EventReporter
 from manager.nodeside.workqueue import TokenBucket
 from manager.pods import PodRecord
 from shared.api.core import Node
-from shared.api.nodemetric import ResourceThresholds
+from shared.api.nodemetric_spec import ResourceThresholds
 from shared.clock import Clock
 from shared.errors import HeadroomError
 from shared.kube.client import Client
@@ -78,6 +79,7 @@ class EvictionClient:
         self.per_minute = per_minute
         self.is_leader = is_leader
         self._client = client.single_attempt(ATTEMPT_SECONDS)
+        self.notices = ReclaimNotices(self._client, clock, reporter)
         self._reporter = reporter
         self._bucket = TokenBucket(clock, per_second=per_minute / 60, burst=1)
         self._refused: dict[str, _Refusal] = {}
@@ -111,27 +113,34 @@ class EvictionClient:
         try:
             self._client.evict(namespace, name, uid=pod.uid)
         except (NotFound, Conflict) as error:  # another pod may have its name by now
-            logger.info("pod gone before its eviction: %s", error, extra=about)
+            logger.info("pod deleted before its eviction: %s", error, extra=about)
             count("gone")
             return EvictionAnswer.GONE
         except TooManyRequests as error:
             if _BUDGET not in error.causes:
                 return self._failed(node, pod, error, count)
             refusal = self._refuse(pod, error.retry_after_seconds)
-            logger.info("pod stays for its budget, refusal %d: %s", refusal.times, error, extra=about)
+            logger.info(
+                "pod not evicted because of its disruption budget, refusal %d: %s", refusal.times, error, extra=about
+            )
             count("refused")
             return EvictionAnswer.STAYS
         except HeadroomError as error:
             return self._failed(node, pod, error, count)
         self._bucket.take()
         self._refused.pop(pod.uid, None)
+        self.notices.forget(pod)
         count("evicted")
         logger.info("pod evicted: %s", why, extra=about)
         self._reporter.pod_event(pod, NORMAL, reason, why)
         return EvictionAnswer.EVICTED
 
     def forget(self) -> None:
-        """Forgets pods that have not been tried for a long time."""
+        """Forgets pods that have not been tried for a long time, and withdraws notices without a reason."""
+        if self.is_leader():
+            self.notices.withdraw()
+        else:
+            self.notices.clear()
         now = self.clock.monotonic()
         for uid in [uid for uid, refusal in self._refused.items() if now > refusal.until + SPARED_SECONDS]:
             del self._refused[uid]

@@ -1,18 +1,20 @@
-"""Evicts pods of a tier with a long shortfall, one by one in eviction order.
+"""Evicts pods of a tier with a long shortfall, one by one in eviction order, with notice.
 
-It evicts nothing that the scheduler could place again at once, so not before the Node itself offers no more than there
-is. Every eviction is decided on the present pods, requested by the pod's UID, and subject to its disruption budget: it
-waits for a protected pod, and after some refusals passes it over for a while.
+All pods that are to be evicted get notice some time before the shortfall has lasted long enough. No pod is evicted that
+the scheduler could place again at once, so none before the Node itself offers no more than there is. Every eviction is
+decided on the present pods, requested by the pod's UID, and subject to its disruption budget: the evictor waits for a
+protected pod, and after some refusals passes it over for a while.
 """
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from manager.nodeside.eviction import shortfall
 from manager.nodeside.eviction.eviction_client import EvictionAnswer, EvictionClient, EvictionSources
 from manager.nodeside.eviction.metrics import EvictionCounters
+from manager.nodeside.eviction.notices import NOTICE_SECONDS
 from manager.nodeside.eviction.tracker import TrackedShortfall, Tracker
-from manager.nodeside.noderesource import writing
+from manager.nodeside.noderesource import holdings, writing
 from manager.pods import PodRecord
 from shared.api.core import Node
 from shared.names import Tier
@@ -52,55 +54,70 @@ class Evictor:
         now, before = self._clock.monotonic(), self._turned_at
         self._turned_at = now
         if now - before > PAUSE_SECONDS:
-            logger.warning("asleep for %.0f s, so the times of all shortfalls begin anew", now - before)
+            logger.warning("no decision for %.0f s, so the waiting time of every shortfall starts again", now - before)
             self._tracker.restart()
         self._relieve()
-        self._counters.rounds.inc()
+        self._counters.passes.inc()
 
     def _relieve(self) -> None:
-        overdue = self._tracker.overdue()
-        self._forget({(each.node, each.tier) for each in overdue})
+        soon, overdue = self._tracker.overdue(NOTICE_SECONDS), self._tracker.overdue()
+        self._forget({(each.node, each.tier) for each in soon})
         attempts = 0
-        for tracked in overdue:
-            if attempts == ATTEMPTS_A_ROUND or not self._evictions.may_evict:
+        for tracked in soon:
+            if attempts >= ATTEMPTS_A_ROUND or not self._evictions.is_leader():
                 return
-            victim = self._victim(tracked)
-            if victim is not None and self._evictions.is_leader():
+            victims = self._victims(tracked)
+            attempts += self._give_notice(tracked, victims, ATTEMPTS_A_ROUND - attempts)
+            first = self._first(tracked, victims)
+            if first is not None and tracked in overdue and self._evictions.may_evict:
                 attempts += 1
-                self._evict(tracked, victim)
+                self._evict(tracked, first)
 
-    def _victim(self, tracked: TrackedShortfall) -> PodRecord | None:
-        """The next pod to evict, by present knowledge; None if there is none."""
-        node, decision, now = self._cluster.node(tracked.node), tracked.decision, self._clock.monotonic()
+    def _give_notice(self, tracked: TrackedShortfall, victims: Iterable[PodRecord], most: int) -> int:
+        """Gives notice to at most `most` of the pods, and returns to how many."""
+        new = [pod for pod in victims if not self._evictions.notices.has(pod)][:most]
+        for pod in new:
+            self._evictions.notices.is_over(tracked.node, pod, self._why(tracked))
+        return len(new)
+
+    def _first(self, tracked: TrackedShortfall, victims: Iterable[PodRecord]) -> PodRecord | None:
+        """The next pod to evict; None while none may be."""
+        notices = self._evictions.notices
+        over = [pod for pod in victims if notices.has(pod) and notices.is_over(tracked.node, pod, self._why(tracked))]
+        return None if not over or self._evictions.is_refused(over[0]) else over[0]
+
+    def _victims(self, tracked: TrackedShortfall) -> Sequence[PodRecord]:
+        """The pods to evict in order, by present knowledge."""
+        node, decision = self._cluster.node(tracked.node), tracked.decision
         if node is None or not self._is_settled(tracked.node):
-            return None
+            return ()
         if decision.expires_at is not None and self._clock.now() > decision.expires_at:
-            return None
+            return ()
         pods = self._cluster.pods(tracked.node)
-        if self._is_leaving((tracked.node, tracked.tier), pods, now):
-            return None
+        if self._is_leaving((tracked.node, tracked.tier), pods):
+            return ()
         found = shortfall.find(decision, pods, spared=self._evictions.passed_over()).get(tracked.tier)
         if (
             found is None
             or not found.pods
             or not _is_published(node, tracked.tier, found, decision.offers[tracked.tier].floor)
         ):
-            return None
-        first = found.pods[0]
-        return None if self._evictions.is_refused(first) else first
+            return ()
+        return found.pods
+
+    def _why(self, tracked: TrackedShortfall) -> str:
+        lasted = self._clock.monotonic() - tracked.since
+        return f"{tracked.tier} of node {tracked.node} short for {lasted:.0f} s: {tracked.shortfall.reason}"
 
     def _evict(self, tracked: TrackedShortfall, pod: PodRecord) -> None:
-        now = self._clock.monotonic()
-        lasted = now - tracked.since
-        why = f"{tracked.tier} of node {tracked.node} short for {lasted:.0f} s: {tracked.shortfall.reason}"
-        reason = f"{tracked.tier.capitalize()}ResourceEviction"
+        reason, why = f"{tracked.tier.capitalize()}ResourceEviction", self._why(tracked)
         answer = self._evictions.evict(
             tracked.node, pod, reason, why, lambda outcome: self._counters.count(outcome, tracked.tier)
         )
         if answer is EvictionAnswer.EVICTED:
-            self._leaving[tracked.node, tracked.tier] = (pod.uid, now + LEAVING_SECONDS)
+            self._leaving[tracked.node, tracked.tier] = (pod.uid, self._clock.monotonic() + LEAVING_SECONDS)
 
-    def _is_leaving(self, key: tuple[str, Tier], pods: Collection[PodRecord], now: float) -> bool:
+    def _is_leaving(self, key: tuple[str, Tier], pods: Collection[PodRecord]) -> bool:
         """Whether the last evicted pod is not yet known to terminate: no other pod goes before that."""
         uid, until = self._leaving.get(key, ("", 0.0))
         if not uid:
@@ -108,7 +125,7 @@ class Evictor:
         stays = any(
             pod.uid == uid and pod.dispensability is not None and not pod.dispensability.terminating for pod in pods
         )
-        if stays and now < until:
+        if stays and self._clock.monotonic() < until:
             return True
         del self._leaving[key]
         return False
@@ -124,7 +141,7 @@ def _is_published(node: Node, tier: Tier, found: shortfall.Shortfall, floor: Res
     """Whether the Node offers no more of what is missing than there is, or than pods held at the decision, apart from
     differences too small to be written.
     """
-    offered = writing.on_offer(node, tier)
+    offered = holdings.on_offer(node, tier)
     if offered is None or found.there_is is None:
         return offered is None
     return all(

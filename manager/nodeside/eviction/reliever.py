@@ -1,4 +1,4 @@
-"""Evicts Mid and Batch pods from nodes under pressure, one by one, as `relief` plans.
+"""Evicts Mid and Batch pods from nodes under pressure, one by one, as `relief` plans, with notice if memory allows.
 
 A report's age counts from when this process first saw it, so that neither an agent's clock nor a late list makes an old
 report look new. One node gets a share of the rate of all evictions, so that an agent that reports what is not so does
@@ -95,8 +95,12 @@ class Reliever:
                 spent = len(self._evicted.get(name, ())) >= self._most
                 if spent or attempts == ATTEMPTS_A_ROUND or not self._evictions.may_evict or not self._may_act():
                     break
-                attempts += 1
-                self._evict(reports[name], eviction)
+                notices = self._evictions.notices
+                has_notice = notices.has(eviction.pod)
+                goes = eviction.at_once or notices.is_over(name, eviction.pod, eviction.why)
+                attempts += goes or not has_notice
+                if goes:
+                    self._evict(reports[name], eviction)
 
     def _plan_relief(self, report: NodeReport) -> Pressed | None:
         """Plans for one node, and records the plan for readers."""
@@ -106,12 +110,13 @@ class Reliever:
             self._pressed.pop(name, None)
             return None
         if self._clock.monotonic() - known.at > relief.STALE_SECONDS:
-            found = Relief((), (), "the last report of pressure is too old to say anything of now")
+            found = Relief((), (), "the last report of pressure is too old")
         else:
             spared = self._evictions.refused()  # pressure waits for no budget: other pods go at once
             pods = [pod for pod in self._cluster.pods(name) if pod.uid not in self._leaving]
             last = self._last.get(name)
-            found = relief.plan(report, pods, thresholds, self._clock.now(), last=last, spared=spared)
+            noticed = self._evictions.notices.uids()
+            found = relief.plan(report, pods, thresholds, self._clock.now(), last=last, spared=spared, noticed=noticed)
             if found.evictions and len(self._evicted.get(name, ())) >= self._most:
                 enough = f"{found.reason}; no more than {self._most} pods of a node are evicted within a minute"
                 found = Relief((), found.needs, enough)

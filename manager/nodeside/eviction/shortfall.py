@@ -2,18 +2,19 @@
 
 A tier has the decided amount plus the buffer: the buffer prevents evictions for the usual change of a prediction. A
 hundredth of the held amount may be missing, since no prediction is more precise. Terminating pods are already leaving,
-and hold nothing.
+and hold nothing. Pods that request more than was on offer, and that no kubelet has admitted, hold nothing either: they
+must not have others evicted.
 """
 
 import enum
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from manager.nodeside.noderesource.explain import Decision, Offer
 from manager.nodeside.noderesource.report import ReportedUsage
 from manager.nodeside.noderesource.writing import SAFETY_TOLERANCE
-from manager.pods import NOTHING, Dispensability, PodRecord
+from manager.pods import NOTHING, Dispensability, PodRecord, held_of
 from shared import explanation
 from shared.names import Tier
 from shared.quantity import Resources
@@ -29,6 +30,7 @@ class Cause(enum.StrEnum):
     SHRUNK = "shrunk"  # the formula leaves less: the only cause for evictions
     DISABLED = "disabled"  # nothing is offered, by configuration; operators decide about running pods
     UNKNOWN = "unknown"  # too little is known about the node
+    BEYOND = "beyond"  # nothing is missing, but a pod was bound that requests more than was on offer
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,22 +38,34 @@ class Shortfall:
     """The amounts that the pods of one tier hold of a node, and that there is for them (None: unknown).
 
     `missing` is the difference. `pods`, in eviction order, is the smallest set of pods whose eviction leaves nothing
-    missing, or as little as possible.
+    missing, or as little as possible. `beyond` are the requests of pods that do not count, by "namespace/name".
     """
 
     cause: Cause
     held: Resources
     there_is: Resources | None
     missing: Resources
-    pods: tuple[PodRecord, ...]
+    pods: tuple[PodRecord, ...] = ()
+    beyond: Mapping[str, Resources] = field(default_factory=dict)
 
     @property
     def reason(self) -> str:
         """On one line, with the pods in eviction order."""
+        said = [] if self.cause is Cause.BEYOND else [self._why_short]
+        if self.beyond:
+            named = [f"{pod} ({_amount(asked, only_positive=True)})" for pod, asked in self.beyond.items()]
+            said.append(
+                f"pods bound to the node request more than was on offer, and count for nothing until their kubelet "
+                f"admits them: {explanation.first_names(named, _MAX_NAMED)}"
+            )
+        return "; ".join(said)
+
+    @property
+    def _why_short(self) -> str:
         if self.there_is is None:
-            return f"pods hold {_amount(self.held)}, and it is not known what there is"
+            return f"pods request {_amount(self.held)}, and the offer is not known"
         missing = _amount(self.missing, only_positive=True)
-        head = f"pods hold {_amount(self.held)}, there is {_amount(self.there_is)}: {missing} is missing"
+        head = f"pods request {_amount(self.held)}, the node can offer {_amount(self.there_is)}: {missing} is missing"
         if not self.pods:
             return f"{head}; no pod may be evicted"
         named = explanation.first_names([f"{pod.key} (priority {pod.priority})" for pod in self.pods], _MAX_NAMED)
@@ -70,9 +84,14 @@ def find(
         return _NONE_SHORT
     found = {}
     for tier, offer in decision.offers.items():
-        held_by = [pod for pod in holding if pod.held_tier is tier]
-        if held_by and (shortfall := _find_one(offer, held_by, _usages(decision), spared)) is not None:
-            found[tier] = shortfall
+        uncounted = {pod.key for pod in offer.beyond}
+        beyond = {pod.key: held_of(pod, tier) for pod in holding if pod.key in uncounted}
+        held_by = [pod for pod in holding if pod.held_tier is tier and pod.key not in beyond]
+        shortfall = _find_one(offer, held_by, _usages(decision), spared) if held_by else None
+        if beyond and shortfall is None:
+            shortfall = Shortfall(Cause.BEYOND, _sum_held(held_by), _there_is(offer), NOTHING)
+        if shortfall is not None:
+            found[tier] = replace(shortfall, beyond=beyond) if beyond else shortfall
     return found
 
 
@@ -125,10 +144,9 @@ _UNKNOWN = Dispensability(0, 0, 0.0, evictable=True, terminating=False)
 def _find_one(
     offer: Offer, held_by: Collection[PodRecord], usages: Mapping[str, ReportedUsage], spared: Container[str]
 ) -> Shortfall | None:
-    held = _sum_held(held_by)
-    if offer.resources is None and offer.is_degraded:
-        return Shortfall(Cause.UNKNOWN, held, None, NOTHING, ())
-    there_is = NOTHING if offer.resources is None else offer.resources.plus(offer.held_back)
+    held, there_is = _sum_held(held_by), _there_is(offer)
+    if there_is is None:
+        return Shortfall(Cause.UNKNOWN, held, None, NOTHING)
     if held.cpu_milli <= there_is.cpu_milli and held.memory_bytes <= there_is.memory_bytes:
         return None  # as nearly always
     missing = Resources(*map(_beyond_tolerance, held.minus(there_is), held))
@@ -138,6 +156,13 @@ def _find_one(
     candidates = [pod for pod in held_by if pod.dispensability and pod.dispensability.evictable]
     ordered = in_order((pod for pod in candidates if pod.uid not in spared), usages, missing)
     return Shortfall(cause, held, there_is, missing, tuple(least(ordered, missing)))
+
+
+def _there_is(offer: Offer) -> Resources | None:
+    """The amount that the node has for the tier's pods; None if unknown."""
+    if offer.resources is not None:
+        return offer.resources.plus(offer.held_back)
+    return None if offer.is_degraded else NOTHING
 
 
 def _usages(decision: Decision) -> Mapping[str, ReportedUsage]:

@@ -107,9 +107,9 @@ class Tracker:
         """All present shortfalls, the longest first."""
         return sorted((each for of in list(self._tracked.values()) for each in of.values()), key=lambda one: one.since)
 
-    def overdue(self) -> list[TrackedShortfall]:
-        """The shortfalls for which pods are to be evicted now, the longest first."""
-        now = self._clock.monotonic()
+    def overdue(self, within_seconds: float = 0.0) -> list[TrackedShortfall]:
+        """The shortfalls for which pods are to be evicted now, or within this time, the longest first."""
+        now = self._clock.monotonic() + within_seconds
         return [
             each
             for each in self.all()

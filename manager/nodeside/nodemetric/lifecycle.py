@@ -14,7 +14,7 @@ import msgspec
 from manager.nodeside.nodemetric import spec
 from shared import names
 from shared.api import nodemetric
-from shared.api.nodemetric import NodeMetricSpec
+from shared.api.nodemetric_spec import NodeMetricSpec
 from shared.kube.client import Client
 from shared.kube.errors import AlreadyExists, Conflict, NotFound
 from shared.kube.resources import NODEMETRICS

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from shared.api.colocation import DEFAULTS, ColocationStrategy, NodeStrategy
-from shared.api.nodemetric import (
+from shared.api.nodemetric_spec import (
     MetricCollectPolicy,
     MidPolicy,
     NodeAggregatePolicy,

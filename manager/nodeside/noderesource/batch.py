@@ -10,6 +10,7 @@ messages and its peculiarities: `request` is a policy of memory alone, and ignor
 """
 
 from collections.abc import Collection, Iterator, Mapping
+from decimal import Decimal
 from typing import NamedTuple
 
 from manager.nodeside.noderesource import rounding
@@ -29,6 +30,7 @@ MAX_USAGE_REQUEST = "maxUsageRequest"
 MARGIN = "safety_margin"
 RESERVED = "reserved"
 SYSTEM = "system_usage_or_reserved"
+UNKNOWN_SYSTEM = "system usage unknown"
 THRESHOLD = "threshold"
 CAP = "cap"
 
@@ -125,7 +127,10 @@ _PODS = {
 
 
 def calculate(strategy: ColocationStrategy, situation: NodeSituation, above: Above) -> Explanation:
-    """The Batch offer under the strategy's policies; freshness is not judged here."""
+    """The Batch offer under the strategy's policies; freshness is not judged here.
+
+    A resource whose system usage is not reported is not offered, unless its policy ignores that usage.
+    """
     reported: Mapping[str, ReportedUsage] = {} if situation.report is None else situation.report.pods
     rules = cpu_rule(strategy), memory_rule(strategy)
     pods = {policy: _sum(policy, above, reported) for policy in {rule.policy for rule in rules}}
@@ -138,8 +143,8 @@ def calculate(strategy: ColocationStrategy, situation: NodeSituation, above: Abo
 
 
 def reason(explained: Explanation) -> str:
-    """The calculation in Koordinator's words."""
-    return f"{message(names.CPU, explained.cpu)}; {message(names.MEMORY, explained.memory)}"
+    """The calculation in Koordinator's words, with sums that are right as they are shown."""
+    return f"{message(names.CPU, explained.cpu, exact=True)}; {message(names.MEMORY, explained.memory, exact=True)}"
 
 
 def cpu_rule(strategy: ColocationStrategy) -> BatchRule:
@@ -156,8 +161,8 @@ def memory_rule(strategy: ColocationStrategy) -> BatchRule:
 def used(above: Above, reported: Mapping[str, ReportedUsage]) -> Resources:
     """The usage of the active pods above Batch.
 
-    A pod without reported usage uses its requests; an LSE pod keeps its cpu, used or not. Reported usage of a pod that
-    does not exist (any more, or yet) counts by its reported class.
+    A pod without reported usage uses its requests, of each resource by itself; an LSE pod keeps its cpu, used or not.
+    Reported usage of a pod that does not exist (any more, or yet) counts by its reported class.
     """
     cpu_milli = memory_bytes = 0
     usage_of = reported.get
@@ -167,8 +172,8 @@ def used(above: Above, reported: Mapping[str, ReportedUsage]) -> Resources:
             cpu_milli += cpu
             memory_bytes += memory
         else:
-            cpu_milli += cpu if keeps_cpu else usage.cpu_milli
-            memory_bytes += usage.memory_bytes
+            cpu_milli += cpu if keeps_cpu or usage.cpu_milli is None else usage.cpu_milli
+            memory_bytes += memory if usage.memory_bytes is None else usage.memory_bytes
     return _with_dangling(Resources(cpu_milli, memory_bytes), above, reported)
 
 
@@ -178,16 +183,16 @@ def most(above: Above, reported: Mapping[str, ReportedUsage]) -> Resources:
     for key, cpu, memory, _ in above.pods:
         usage = reported.get(key)
         if usage is not None:
-            cpu_milli += max(cpu, usage.cpu_milli)
-            memory_bytes += max(memory, usage.memory_bytes)
+            cpu_milli += max(cpu, usage.cpu_milli or 0)
+            memory_bytes += max(memory, usage.memory_bytes or 0)
     return _with_dangling(Resources(cpu_milli, memory_bytes), above, reported)
 
 
 def _with_dangling(found: Resources, above: Above, reported: Mapping[str, ReportedUsage]) -> Resources:
     cpu_milli, memory_bytes = found
     for usage in dangling(above.active, reported):
-        cpu_milli += usage.cpu_milli
-        memory_bytes += usage.memory_bytes
+        cpu_milli += usage.cpu_milli or 0
+        memory_bytes += usage.memory_bytes or 0
     return Resources(cpu_milli, memory_bytes)
 
 
@@ -205,25 +210,40 @@ def dangling(active: frozenset[str], reported: Mapping[str, ReportedUsage]) -> I
             yield metric
 
 
-def message(resource: str, explained: ResourceExplanation) -> str:
-    """Koordinator's message for a result.
+def message(resource: str, explained: ResourceExplanation, *, exact: bool = False) -> str:
+    """Koordinator's message for a result; `exact` adds the decimals and the bound of 0 that make its sum right.
 
     For memory by usage under a threshold, Koordinator's message names maxUsageRequest; this one does not.
     """
     axis = _CPU if resource == names.CPU else _MEMORY
     value = {term.name: term.value for term in explained.terms}
-    shown = {name: rounding.scaled(amount, axis.message_unit) for name, amount in value.items()}
-    head = f"batchAllocatable[{axis.message_name}]:{rounding.scaled(explained.result, axis.message_unit)}"
+    if explained.bound == UNKNOWN_SYSTEM:
+        head = f"batchAllocatable[{axis.message_name}]:0"
+        where = "status.nodeMetric.systemUsage or status.hostApplicationMetric"
+        return f"{head}, since the NodeMetric lacks {resource} in {where}"
     pods, name = next((pods, name) for pods, _, name in _PODS.values() if pods in value)
     system, taken = (axis.message_system, SYSTEM) if SYSTEM in value else ("nodeReserved", RESERVED)
+    subtracted = (MARGIN, taken, pods)
+
+    def formula(of: rounding.Shown) -> Decimal:
+        left = max(Decimal(0), of(value["capacity"]) - sum(of(value[each]) for each in subtracted))
+        return (
+            left if THRESHOLD not in value else min(of(value["capacity"]) * rounding.fraction(value[THRESHOLD]), left)
+        )
+
+    unit = axis.message_unit
+    shown = rounding.summed(unit, explained.result, formula) if exact else rounding.whole(unit)
+    capacity = f"nodeCapacity:{shown(value['capacity'])}"
     difference = (
-        f"nodeCapacity:{shown['capacity']} - nodeSafetyMargin:{shown[MARGIN]} - "
-        f"{system}:{shown[taken]} - {name}:{shown[pods]}"
+        f"{capacity} - nodeSafetyMargin:{shown(value[MARGIN])} - "
+        f"{system}:{shown(value[taken])} - {name}:{shown(value[pods])}"
     )
+    if exact and value["capacity"] < sum(value[each] for each in subtracted):
+        difference = f"max(0, {difference})"
+    head = f"batchAllocatable[{axis.message_name}]:{shown(explained.result)}"
     if THRESHOLD not in value:
         return f"{head} = {difference}"
-    ratio = rounding.ratio(value[THRESHOLD])
-    return f"{head} = min(nodeCapacity:{shown['capacity']} * thresholdRatio:{ratio}, {difference})"
+    return f"{head} = min({capacity} * thresholdRatio:{rounding.ratio(value[THRESHOLD])}, {difference})"
 
 
 def _explained(
@@ -242,6 +262,8 @@ def _explained(
         terms.append(Term("system_usage", used, unit, "NodeMetric {node} status, with host applications", updated))
         terms.append(Term(SYSTEM, taken, unit, "the larger of system_usage and reserved"))
     name, source, _ = _PODS[rule.policy]
+    if rule.policy != REQUEST and situation.lacks_system_usage(where, HOST_APPLICATIONS_ABOVE):
+        return ResourceExplanation(tuple(terms), UNKNOWN_SYSTEM, 0)
     terms.append(Term(name, pods, unit, source, updated))
     left = max(0, capacity - margin - taken - pods)
     if rule.threshold_percent is None:

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import msgspec
 
-from manager.nodeside.noderesource import batch, mid, plausibility, preparation, situation, third_party
+from manager.nodeside.noderesource import batch, holdings, mid, plausibility, situation
 from manager.nodeside.noderesource.batch import Above
 from manager.nodeside.noderesource.buffer import Learned
+from manager.nodeside.noderesource.holdings import Holding
 from manager.nodeside.noderesource.report import NodeReport
 from manager.nodeside.noderesource.situation import NodeFacts, NodeSituation
-from manager.pods import NOTHING, NodeRequests, PodRecord, sum_held
+from manager.pods import NOTHING, NodeRequests, PodRecord
 from shared import explanation as words
 from shared import names
 from shared.api.colocation import DEFAULTS, ColocationStrategy, NodeStrategy
@@ -30,6 +31,7 @@ UNKNOWN = "unknown"
 UNDECIDED = "undecided"
 FAILED = "failed"
 HELD = "held"  # bounds the Node's value where pods hold more than there is
+PROD_SLOWED = "prod_slowed"  # bounds it to what pods hold while Prod pods wait too long
 
 DISABLED_REASON = "node colocation is disabled in Config, reason: DisableInConfig"
 DEGRADED_REASONS = {
@@ -38,18 +40,20 @@ DEGRADED_REASONS = {
 }
 CLOCK_SKEW_SECONDS = 60  # tolerance for an agent's clock, ahead or behind; no machine is replaced within it
 
-UNDECIDED_REASON = "no colocation configuration could be read yet; the Node is left as it is"
+UNDECIDED_REASON = "no colocation configuration could be read yet; the Node is not changed"
 
 ALL_TIERS = tuple(Tier)
 NO_REQUESTS = NodeRequests()
-NOTHING_HELD: Mapping[Tier, Resources] = {}
+NOTHING_HELD: Mapping[Tier, Holding] = {}
 
 
 class Offer(msgspec.Struct, frozen=True):
     """The offer to one tier; `resources` None removes the tier from the node.
 
-    `held_back` is the buffer's part, `margin` the part that stays free. `floor` is what pods on the node hold of it.
-    `say` makes the sentence of `reason`, lazily, since most decisions are never read.
+    `held_back` is the buffer's part, `margin` the part that stays free. `floor` is what pods on the node hold of it,
+    `beyond` are bound pods that do not count in it; see `holdings`. `paused` is why nothing is lent anew, empty where
+    something may be. `say` makes the sentence of `reason`, lazily, since
+    most decisions are never read.
     """
 
     resources: Resources | None
@@ -58,13 +62,26 @@ class Offer(msgspec.Struct, frozen=True):
     say: Callable[[], str] = str
     margin: Resources = NOTHING
     floor: Resources = NOTHING
+    beyond: tuple[PodRecord, ...] = ()
+    paused: str = ""
 
     @property
     def reason(self) -> str:
         """The reason, on one line."""
+        said = f"{self.say()}; nothing more is lent: {self.paused}" if self.paused else self.say()
         if not self.is_held_up:
-            return self.say()
-        return f"{self.say()}; the Node shows the {_amount(self.floor)} that pods hold, and nothing is lent anew"
+            return said
+        return f"{said}; the Node shows the {_amount(self.floor)} that pods request, and nothing more is lent"
+
+    @property
+    def lent(self) -> Resources | None:
+        """The amount that pods may hold: `resources`, but no more than they hold already while lending is paused."""
+        return self.resources.least(self.floor) if self.paused and self.resources is not None else self.resources
+
+    @property
+    def kept_back(self) -> Resources:
+        """How much above `lent` the write rule may leave on offer for a while."""
+        return NOTHING if self.paused else self.held_back.plus(self.margin)
 
     @property
     def shown(self) -> Resources | None:
@@ -73,21 +90,24 @@ class Offer(msgspec.Struct, frozen=True):
         A restarted kubelet admits running pods by the amounts of its Node, and ends all that do not fit. So a tier
         falls below the held amount only by eviction.
         """
+        lent = self.lent
         if self.floor == NOTHING:
-            return self.resources
-        return self.floor if self.resources is None else self.resources.most(self.floor)
+            return lent
+        return self.floor if lent is None else lent.most(self.floor)
 
     @property
     def is_held_up(self) -> bool:
         """Whether the Node shows more than there is."""
-        return self.shown != self.resources
+        return self.shown != self.lent
 
     @property
     def told(self) -> Explanation:
         """The explanation, extended to the shown amount."""
-        if not self.is_held_up:
-            return self.explanation
         cpu, memory = self.explanation.cpu, self.explanation.memory
+        if self.paused and self.lent is not None:
+            cpu, memory = _paused(cpu, self.lent.cpu_milli, "milli"), _paused(memory, self.lent.memory_bytes, "bytes")
+        if not self.is_held_up:
+            return Explanation(cpu, memory, self.explanation.reason)
         return Explanation(
             _held_up(cpu, self.floor.cpu_milli, "milli"), _held_up(memory, self.floor.memory_bytes, "bytes")
         )
@@ -136,11 +156,15 @@ class Known(msgspec.Struct, frozen=True):
     above_batch: Above = Above.from_pods(())
     was_ahead: float | None = None
     prod_requested_lately: Resources = NOTHING
-    held: Mapping[Tier, Resources] = NOTHING_HELD
+    held: Mapping[Tier, Holding] = NOTHING_HELD
 
     @classmethod
-    def from_pods(cls, requested: NodeRequests, pods: Collection[PodRecord]) -> "Known":
-        return cls(requested, Above.from_pods(pods), held=sum_held(pods))
+    def from_pods(cls, node: Node, requested: NodeRequests, pods: Collection[PodRecord]) -> "Known":
+        try:
+            facts = situation.facts(node)
+        except InvalidInput:  # deciding will find and report it again
+            facts = None
+        return cls(requested, Above.from_pods(pods), held=holdings.find(node, pods, facts))
 
 
 def decide(
@@ -168,13 +192,22 @@ def decide(
     return with_floors(_decided(node, observed, known, strategy, now, tiers, learned), known.held)
 
 
-def with_floors(decision: Decision, held: Mapping[Tier, Resources]) -> Decision:
+def with_floors(decision: Decision, held: Mapping[Tier, Holding]) -> Decision:
     """The decision with the amounts that pods hold of each tier."""
-    if not any(held.get(tier, NOTHING) != NOTHING for tier in decision.offers):
+    if not any(each.floor != NOTHING or each.beyond for each in held.values()):
         return decision
     offers = {
-        tier: msgspec.structs.replace(offer, floor=held.get(tier, NOTHING)) for tier, offer in decision.offers.items()
+        tier: msgspec.structs.replace(offer, floor=known.floor, beyond=known.beyond)
+        if (known := held.get(tier)) is not None
+        else offer
+        for tier, offer in decision.offers.items()
     }
+    return msgspec.structs.replace(decision, offers=offers)
+
+
+def paused(decision: Decision, why: str) -> Decision:
+    """The decision with nothing lent anew."""
+    offers = {tier: msgspec.structs.replace(offer, paused=why) for tier, offer in decision.offers.items()}
     return msgspec.structs.replace(decision, offers=offers)
 
 
@@ -205,7 +238,7 @@ def _decided(
         return Decision(undecided, now, hold=True, observed=observed, expires_at=expires_at)
     formulas = {
         Tier.MID: partial(_mid, strategy.strategy, observed, learned),
-        Tier.BATCH: partial(_batch, strategy.strategy, observed, known.above_batch, node),
+        Tier.BATCH: partial(_batch, strategy.strategy, observed, known.above_batch, node.metadata.name),
     }
     offers = {tier: _guarded(tier, formulas[tier]) for tier in tiers}
     mid_offer = offers.get(Tier.MID)
@@ -213,19 +246,13 @@ def _decided(
     return Decision(offers, now, observed=observed, expires_at=expires_at, contradiction=contradiction)
 
 
-def annotations(node: Node, decision: Decision) -> dict[str, str | None]:
-    """The Node's annotations for the decision; None for one that must not exist.
+def obsolete_annotations(decision: Decision) -> tuple[str, ...]:
+    """The annotations that the Node must not keep.
 
-    Other allocators read the amount of Batch there before they take theirs. Allocators that have done so also learn
-    when it is 0.
+    Former versions wrote the amount of Batch there for allocators outside Kubernetes. Nothing updates it now, so no
+    allocator may rely on it.
     """
-    offer = decision.offers.get(Tier.BATCH)
-    if offer is None:
-        return {}
-    if offer.resources is None and node.metadata.annotation(names.ANNOTATION_THIRD_PARTY_ALLOCATIONS) is None:
-        return {names.ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE: None}
-    origin = None if offer.resources is None else preparation.origin(offer.explanation)
-    return {names.ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE: third_party.origin(node, origin)}
+    return (names.ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE,) if Tier.BATCH in decision.offers else ()
 
 
 def failed(error: Exception, tiers: Iterable[Tier], now: float) -> Decision:
@@ -282,15 +309,17 @@ def _mid(strategy: ColocationStrategy, observed: NodeSituation, learned: Learned
     return Offer(_results(explained), explained, held_back, partial(mid.reason, explained))
 
 
-def _batch(strategy: ColocationStrategy, observed: NodeSituation, above: Above, node: Node) -> Offer:
-    """Koordinator takes a missing system usage as zero, and offers the system's share; this does not."""
-    if observed.report is None or observed.report.system_usage is None:
-        unknown = f"NodeMetric {node.metadata.name} lacks cpu or memory in status.nodeMetric.systemUsage"
+def _batch(strategy: ColocationStrategy, observed: NodeSituation, above: Above, node: str) -> Offer:
+    """Koordinator takes a missing system usage as zero, and offers the system's share; this does not.
+
+    Each resource is judged by itself; see `batch.calculate`.
+    """
+    if observed.report is None or observed.report.system_usage == (None, None):
+        unknown = f"NodeMetric {node} lacks cpu and memory in status.nodeMetric.systemUsage"
         return _withheld(UNKNOWN, f"{DEGRADED_REASONS[Tier.BATCH]}: {unknown}")
-    calculated = batch.calculate(strategy, observed, above)
-    prepared = preparation.prepare(calculated, node)
-    margin = Resources(_margin(calculated.cpu), _margin(calculated.memory))
-    return Offer(_results(prepared), prepared, say=partial(batch.reason, calculated), margin=margin)
+    explained = batch.calculate(strategy, observed, above)
+    margin = Resources(_margin(explained.cpu), _margin(explained.memory))
+    return Offer(_results(explained), explained, say=partial(batch.reason, explained), margin=margin)
 
 
 def _results(explained: Explanation) -> Resources:
@@ -325,6 +354,16 @@ def _held_up(explained: ResourceExplanation, floor: int, unit: str) -> ResourceE
     if floor <= explained.result:
         return ResourceExplanation(terms, explained.bound, explained.result)
     return ResourceExplanation(terms, HELD, floor)
+
+
+def _paused(explained: ResourceExplanation, lent: int, unit: str) -> ResourceExplanation:
+    if lent >= explained.result:
+        return explained
+    terms = (
+        *explained.terms,
+        Term(PROD_SLOWED, lent, unit, "Pods of {node}, while NodeMetric {node} status.interference"),
+    )
+    return ResourceExplanation(terms, PROD_SLOWED, lent)
 
 
 def _amount(of: Resources) -> str:

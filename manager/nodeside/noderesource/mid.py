@@ -6,18 +6,20 @@ most what pods have requested by the manager's own count, and under the seed's a
 `plausibility`).
 """
 
+from collections.abc import Mapping
+from decimal import Decimal
 from typing import NamedTuple
 
 import msgspec
 
-from manager.nodeside.noderesource import plausibility
+from manager.nodeside.noderesource import plausibility, rounding
 from manager.nodeside.noderesource.buffer import Learned
 from manager.nodeside.noderesource.report import NodeReport
-from manager.nodeside.noderesource.rounding import GIGA, percent, scaled
+from manager.nodeside.noderesource.rounding import GIGA, percent
 from manager.nodeside.noderesource.situation import NodeSituation
 from shared import explanation, names
 from shared.api.colocation import ColocationStrategy, MidFormula
-from shared.api.nodemetric import NodeMetricSpec
+from shared.api.nodemetric_spec import NodeMetricSpec
 from shared.explanation import Explanation, ResourceExplanation, Term
 from shared.names import PriorityClass
 
@@ -97,7 +99,7 @@ class _Inputs(msgspec.Struct, frozen=True, gc=False):
         The requests are those of the report's time, unless unallocated capacity is lent as well: the requests of a pod
         that has ended since would count in both.
         """
-        peak = self.report.peak[self.axis.position] if seed and self.report.peak is not None else None
+        peak = self.report.peak[self.axis.position] if seed else None
         of = self.situation.requested.prod if lends_unallocated else self.situation.most_requested
         limit = plausibility.limit(of[self.axis.position], peak)
         if self.reclaimable <= limit:
@@ -127,7 +129,7 @@ def calculate(strategy: ColocationStrategy, situation: NodeSituation, learned: L
 def reason(explained: Explanation) -> str:
     """The result on one line; in Koordinator's words for Koordinator's formula."""
     if any(term.name in (STATIC_RESERVED, UNALLOCATED_RATIO) for term in explained.cpu.terms):
-        return f"{message(names.CPU, explained.cpu)}; {message(names.MEMORY, explained.memory)}"
+        return f"{message(names.CPU, explained.cpu, exact=True)}; {message(names.MEMORY, explained.memory, exact=True)}"
     return summary(explained.cpu, explained.memory)
 
 
@@ -141,27 +143,48 @@ def _said(axis: _Axis, explained: ResourceExplanation) -> str:
     said = {term.name: explanation.amount(term.value, term.unit) for term in explained.terms}
     if not explained.bound.startswith(RECLAIMABLE) or PEAK not in said:
         return head
-    return f"{head} (requested {said[REQUESTED]}, peak {said[PEAK]})"
+    held_back = f", buffer {said[BUFFER]}" if explained.bound.endswith(BUFFER) else ""
+    return f"{head} (requested {said[REQUESTED]}, peak {said[PEAK]}{held_back})"
 
 
-def message(resource: str, explained: ResourceExplanation) -> str:
-    """Koordinator's message for a result of the `upstream` formula."""
+def message(resource: str, explained: ResourceExplanation, *, exact: bool = False) -> str:
+    """Koordinator's message for a result of the `upstream` formula.
+
+    `exact` adds the buffer, and the decimals and the bound of 0 that make its sum right.
+    """
     axis = _CPU if resource == names.CPU else _MEMORY
     value = {term.name: term.value for term in explained.terms}
-    shown = {name: scaled(amount, axis.message_unit) for name, amount in value.items()}
-    ratio = {name: f"{value / 100:g}" for name, value in value.items()}
-    head = f"midAllocatable[{axis.message_name}]:{scaled(explained.result, axis.message_unit)}"
-    if "static_reserved" in value:
+    unit, ratio = axis.message_unit, {name: f"{amount / 100:g}" for name, amount in value.items()}
+    exactly = rounding.summed(unit, explained.result, lambda of: _evaluated(value, of))
+    shown = exactly if exact else rounding.whole(unit)
+    amount = {name: shown(each) for name, each in value.items()}
+    head = f"midAllocatable[{axis.message_name}]:{shown(explained.result)}"
+    buffer = f" - buffer:{amount[BUFFER]}" if exact and value.get(BUFFER) else ""
+    if STATIC_RESERVED in value:
         return (
-            f"{head} = min(nodeCapacity:{shown['capacity']} * staticReservedPercent:{ratio['static_reserved']}, "
-            f"nodeCapacity:{shown['capacity']} * thresholdRatio:{ratio['threshold']})"
+            f"{head} = min(nodeCapacity:{amount['capacity']} * staticReservedPercent:{ratio[STATIC_RESERVED]}, "
+            f"nodeCapacity:{amount['capacity']} * thresholdRatio:{ratio['threshold']}){buffer}"
         )
-    reclaimable = shown.get(LIMIT, shown[RECLAIMABLE])
+    reclaimable = LIMIT if LIMIT in value else RECLAIMABLE
+    unused = f"min(ProdReclaimable:{amount[reclaimable]}, NodeUnused:{amount['node_unused']})"
+    if exact and min(value[reclaimable], value["node_unused"]) < 0:
+        unused = f"max(0, {unused})"
+    unallocated = f"Unallocated:{amount['unallocated']} * midUnallocatedRatio:{ratio[UNALLOCATED_RATIO]}"
     return (
-        f"{head} = min(min(ProdReclaimable:{reclaimable}, NodeUnused:{shown['node_unused']}) + "
-        f"Unallocated:{shown['unallocated']} * midUnallocatedRatio:{ratio['unallocated_ratio']}, "
-        f"NodeCapacity:{shown['capacity']} * thresholdRatio:{ratio['threshold']})"
+        f"{head} = min({unused} + {unallocated}, "
+        f"NodeCapacity:{amount['capacity']} * thresholdRatio:{ratio['threshold']}){buffer}"
     )
+
+
+def _evaluated(value: Mapping[str, int], of: rounding.Shown) -> Decimal:
+    """The formula of a message, computed from the amounts as they are shown."""
+    cap = of(value["capacity"]) * rounding.fraction(value["threshold"])
+    if STATIC_RESERVED in value:
+        uncapped = of(value["capacity"]) * rounding.fraction(value[STATIC_RESERVED])
+    else:
+        unused = min(of(value.get(LIMIT, value[RECLAIMABLE])), of(value["node_unused"]))
+        uncapped = max(Decimal(0), unused) + of(value["unallocated"]) * rounding.fraction(value[UNALLOCATED_RATIO])
+    return min(uncapped, cap) - of(value.get(BUFFER, 0))
 
 
 def _held_back(strategy: ColocationStrategy, learned: Learned | None) -> tuple[tuple[int, str], tuple[int, str]]:
@@ -222,14 +245,17 @@ def _seed(of: _Inputs, *, mixed: bool) -> ResourceExplanation:
 def _dynamic(of: _Inputs) -> ResourceExplanation:
     """min(max0(min(Reclaimable, NodeUnused)) + Unallocated * ratio, NodeCapacity * threshold).
 
-    Without reported usage nothing counts as unused, and no unallocated capacity is lent.
+    Without reported usage nothing counts as unused. Without that or the system's usage of the resource, no unallocated
+    capacity is lent.
     """
     axis, situation, capacity, requested = of.axis, of.situation, of.capacity, of.prod_requested
     where, unit, updated = axis.position, axis.unit, of.report.updated
     unused = 0 if of.report.usage is None else capacity - of.report.usage[where]
     reserved = max(situation.reserved[where], situation.system_usage(_ABOVE_MID)[where])
     unallocated = max(0, capacity - reserved - requested)
-    lent = 0 if of.report.usage is None else percent(unallocated, of.unallocated_percent)
+    is_known = of.report.usage is not None and not situation.lacks_system_usage(where, _ABOVE_MID)
+    ratio = of.unallocated_percent if is_known else 0
+    lent = percent(unallocated, ratio)
     reclaimable, limit = of.limited(seed=False, lends_unallocated=lent > 0)
     uncapped = max(0, min(reclaimable, unused)) + lent
     cap = percent(capacity, of.threshold_percent)
@@ -240,14 +266,14 @@ def _dynamic(of: _Inputs) -> ResourceExplanation:
         Term("reserved", reserved, unit, _RESERVED, updated),
         Term(REQUESTED, requested, unit, _PODS),
         Term("unallocated", unallocated, unit, "capacity - reserved - prod_requested"),
-        Term(UNALLOCATED_RATIO, of.unallocated_percent, "percent", "midUnallocatedPercent"),
+        Term(UNALLOCATED_RATIO, ratio, "percent", "midUnallocatedPercent, 0 without reported usage of node and system"),
         *_cap(of, capacity, cap),
     ]
     if uncapped > cap:
         bound = "cap"
     else:
         bound = "node_unused" if reclaimable > unused else LIMIT if limit else RECLAIMABLE
-        bound += " + unallocated" if of.unallocated_percent and of.report.usage is not None else ""
+        bound += " + unallocated" if ratio else ""
     return _buffered(of, terms, bound, min(uncapped, cap))
 
 
@@ -279,5 +305,5 @@ def _buffered(of: _Inputs, terms: list[Term], bound: str, offered: int) -> Resou
 
 def _peak(of: _Inputs) -> tuple[Term, ...]:
     """The peak that the agent subtracted from the requests, if reported."""
-    peak = of.report.peak
-    return () if peak is None else (Term(PEAK, peak[of.axis.position], of.axis.unit, _PEAK, of.report.updated),)
+    peak = of.report.peak[of.axis.position]
+    return () if peak is None else (Term(PEAK, peak, of.axis.unit, _PEAK, of.report.updated),)

@@ -69,11 +69,12 @@ def _contradictions(seen: NodeSituation) -> Iterator[str]:
     report = seen.report
     if report is None or report.reclaimable is None:
         return
-    peak = report.peak if report.model not in ("", PERCENTILE) else None
+    peaks = report.peak if report.model not in ("", PERCENTILE) else (None, None)
     for where, (name, unit) in enumerate(UNITS):
         reclaimable, requested = report.reclaimable[where], seen.most_requested[where]
-        if reclaimable <= max(0, limit(requested, None if peak is None else peak[where])):
+        peak = peaks[where]
+        if reclaimable <= max(0, limit(requested, peak)):
             continue
         said = f"{name}: {explanation.amount(reclaimable, unit)} is said to be reclaimable, but pods above Mid request "
         said += explanation.amount(requested, unit)
-        yield said if peak is None else f"{said} and their peak is {explanation.amount(peak[where], unit)}"
+        yield said if peak is None else f"{said} and their peak is {explanation.amount(peak, unit)}"

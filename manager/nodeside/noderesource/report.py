@@ -6,11 +6,13 @@ Text becomes numbers here, once per report, so an invalid NodeMetric is refused 
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
 from manager.nodeside import pressure, promises
+from manager.nodeside.noderesource import prod_first
+from manager.nodeside.noderesource.prod_first import ProdWaiting
 from manager.nodeside.pressure import NodePressure
 from manager.nodeside.promises import KeptPromise, KeptPromises
 from shared import durations, names, quantity
@@ -19,12 +21,12 @@ from shared.api.nodemetric import (
     CpuAndMemory,
     NodeMetric,
     NodeMetricInfo,
-    NodeMetricSpec,
     PodMetricInfo,
     Prediction,
     ReclaimableMetric,
     ResourceMap,
 )
+from shared.api.nodemetric_spec import NodeMetricSpec
 from shared.errors import InvalidInput
 from shared.names import PriorityClass
 from shared.quantity import INT64_MAX, Resources
@@ -42,22 +44,38 @@ _BORROWING_CLASSES = frozenset(PriorityClass) - names.LENDING_CLASSES
 _CLASSES: dict[str, str] = {each.value: each.value for each in PriorityClass}
 
 
+# cpu and memory, each on its own; None is unreported.
+PartialUsage: TypeAlias = tuple[int | None, int | None]
+
+
+def complete(usage: PartialUsage) -> Resources | None:
+    """None unless both resources are reported."""
+    cpu, memory = usage
+    return None if cpu is None or memory is None else Resources(cpu, memory)
+
+
 class ReportedUsage(msgspec.Struct, frozen=True, gc=False):
-    """The reported usage of a pod or a host application, and the reported class; "" is none."""
+    """The reported usage of a pod or a host application, each resource on its own, and its class; "" is none."""
 
     priority_class: str
-    cpu_milli: int
-    memory_bytes: int
+    cpu_milli: int | None
+    memory_bytes: int | None
 
     @property
     def usage(self) -> Resources:
-        return Resources(self.cpu_milli, self.memory_bytes)
+        """An unreported resource counts as unused: where that is not the safe side, use `parts`."""
+        return Resources(self.cpu_milli or 0, self.memory_bytes or 0)
+
+    @property
+    def parts(self) -> PartialUsage:
+        return self.cpu_milli, self.memory_bytes
 
 
 _SPEC = msgspec.json.Decoder(NodeMetricSpec | None)
 _MALFORMED = (ValueError, RecursionError)  # the errors of decoding
 
 _NONE: Mapping[str, ReportedUsage] = {}
+_NO_WAITS: Mapping[str, ProdWaiting] = {}
 _UNUSED = CpuAndMemory()
 _NO_INFO = NodeMetricInfo()
 _NO_PREDICTION = Prediction()
@@ -69,12 +87,13 @@ class NodeReport(msgspec.Struct, frozen=True):
     """One NodeMetric. `None` is unreported; times are Unix seconds.
 
     `reason` is the agent's for reporting. `pods` are by "namespace/name"; several `host_applications` may share one
-    name. `peak` is prod's, of what `prod_usage` is: all usage but that of pods of Mid, Batch and Free. `node_peak` is
-    that of all workloads, and `history_percent` is how much of the cold start their history covers. `kept` may be
-    refused on its own; `prior` is the start of the margins. `aggregated` are the node's aggregated usages as JSON, and
-    `histograms` tell how often prod used how much, as JSON too: both are seldom needed. `pressure` is present while a
-    threshold of use is reached. With a `problem`, the whole status is ignored. An unreadable `spec` counts as empty,
-    and `unread_spec` is its raw form.
+    name. `system_usage` and `peak` are cpu and memory, each on its own. The peak is prod's, of what `prod_usage`
+    is: all usage but that of pods of Mid, Batch and Free. `node_peak` is that of all workloads, and
+    `history_percent` is how much of the cold start their history covers. `kept` may be refused on its own; `prior`
+    is the start of the margins. `aggregated` are the node's aggregated usages as JSON, and `histograms` tell how
+    often prod used how much, as JSON too: both are seldom needed. `pressure` is present while a threshold of use is
+    reached; `prod_waits` are those of Prod pods by resource. With a `problem`, the whole status is ignored. An
+    unreadable `spec` counts as empty, and `unread_spec` is its raw form.
     """
 
     name: str
@@ -85,11 +104,11 @@ class NodeReport(msgspec.Struct, frozen=True):
     updated: str | None = None
     reason: str = ""
     usage: Resources | None = None
-    system_usage: Resources | None = None
+    system_usage: PartialUsage = (None, None)
     host_applications: tuple[ReportedUsage, ...] = ()
     pods: Mapping[str, ReportedUsage] = _NONE
     prod_usage: Resources | None = None
-    peak: Resources | None = None
+    peak: PartialUsage = (None, None)
     reclaimable: Resources | None = None
     node_peak: Resources | None = None
     model: str = ""
@@ -98,6 +117,7 @@ class NodeReport(msgspec.Struct, frozen=True):
     promises_problem: InvalidInput | None = None
     pressure: NodePressure | None = None
     pressure_problem: InvalidInput | None = None
+    prod_waits: Mapping[str, ProdWaiting] = _NO_WAITS
     prior: str = ""
     forgotten: str = ""
     aggregated: bytes = b""
@@ -128,7 +148,10 @@ def _read(metric: NodeMetric, spec: NodeMetricSpec, unread: Mapping[str, object]
     kept, promises_problem = _read_apart(promises.read, status.prediction, source, promises.NOTHING_KEPT)
     pressed, pressure_problem = _read_apart(pressure.read, said.pressure, source, None)
     if pressure_problem is not None:
-        logger.error("reported pressure refused: %s", pressure_problem)
+        logger.error("reported pressure rejected: %s", pressure_problem)
+    waits, waits_problem = _read_apart(prod_first.read, status.interference, source, _NO_WAITS)
+    if waits_problem is not None:
+        logger.error("reported waits of Prod pods rejected: %s", waits_problem)
     return NodeReport(
         name=meta.name,
         uid=meta.uid,
@@ -138,7 +161,7 @@ def _read(metric: NodeMetric, spec: NodeMetricSpec, unread: Mapping[str, object]
         updated=status.update_time,
         reason=said.report_reason,
         usage=usage,
-        system_usage=_complete(info.system_usage, source, "status.nodeMetric.systemUsage"),
+        system_usage=_partial(info.system_usage, source, "status.nodeMetric.systemUsage"),
         host_applications=_host_applications(metric, source),
         pods=pods,
         prod_usage=None if usage is None else _prod_usage(usage, pods),
@@ -151,6 +174,7 @@ def _read(metric: NodeMetric, spec: NodeMetricSpec, unread: Mapping[str, object]
         promises_problem=promises_problem,
         pressure=pressed,
         pressure_problem=pressure_problem,
+        prod_waits=waits,
         prior=promises.prior(said.prior),
         forgotten=promises.forgotten(said.last_forgotten),
         aggregated=_raw(info.aggregated_node_usages),
@@ -181,7 +205,9 @@ def _spec(metric: NodeMetric) -> tuple[NodeMetricSpec, Mapping[str, object] | No
     try:
         return _decoded(text), None
     except _MALFORMED as error:
-        logger.error("the NodeMetric's spec counts as empty: %s", error, extra={"node": metric.metadata.name})
+        logger.error(
+            "the NodeMetric's spec is invalid and counts as empty: %s", error, extra={"node": metric.metadata.name}
+        )
     try:
         return NodeMetricSpec(), msgspec.json.decode(text, type=dict[str, object])
     except _MALFORMED:
@@ -194,24 +220,30 @@ def _pods(metric: NodeMetric, source: str) -> Mapping[str, ReportedUsage]:
     # Most of the work on a report happens here, so amounts are parsed in bulk.
     used = [_UNUSED if one.pod_usage is None else one.pod_usage.resources or _UNUSED for one in listed]
     try:
-        cpus = [quantity.milli(each.cpu) for each in used]
-        memories = quantity.wholes([each.memory for each in used])
+        cpus = [quantity.milli(0 if each.cpu is None else each.cpu) for each in used]
+        memories = quantity.wholes([0 if each.memory is None else each.memory for each in used])
     except ValueError:  # a QuantityError, or more digits than Python reads
         raise _refused_pod(listed, used, source) from None
     if listed and not 0 <= min(*cpus, *memories) <= max(*cpus, *memories) < INT64_MAX:
         raise _refused_pod(listed, used, source)
     class_of = _CLASSES.get
     return {
-        f"{one.namespace}/{one.name}": ReportedUsage(class_of(one.priority, one.priority), cpu, memory)
-        for one, cpu, memory in zip(listed, cpus, memories, strict=True)
+        f"{one.namespace}/{one.name}": ReportedUsage(
+            class_of(one.priority, one.priority),
+            None if each.cpu is None else cpu,
+            None if each.memory is None else memory,
+        )
+        for one, each, cpu, memory in zip(listed, used, cpus, memories, strict=True)
     }
 
 
 def _prod_usage(usage: Resources, pods: Mapping[str, ReportedUsage]) -> Resources:
-    """The usage that the agent's models learn from, of the same moment as the report."""
-    lent = [each for each in pods.values() if each.priority_class in _BORROWING_CLASSES]
-    cpu, memory = sum(each.cpu_milli for each in lent), sum(each.memory_bytes for each in lent)
-    return usage.minus(Resources(cpu, memory)).floored()
+    """The usage that the agent's models learn from, of the same moment as the report.
+
+    Usage that is not reported of a borrowing pod counts as prod's.
+    """
+    lent = quantity.total([each.usage for each in pods.values() if each.priority_class in _BORROWING_CLASSES])
+    return usage.minus(lent).floored()
 
 
 def _host_applications(metric: NodeMetric, source: str) -> tuple[ReportedUsage, ...]:
@@ -220,7 +252,7 @@ def _host_applications(metric: NodeMetric, source: str) -> tuple[ReportedUsage, 
         return ()
     _require_few(len(listed), source, "status.hostApplicationMetric")
     field = "status.hostApplicationMetric[%s].usage"
-    return tuple(ReportedUsage(one.priority, *_amounts(one.usage, source, field, one.name)) for one in listed)
+    return tuple(ReportedUsage(one.priority, *_partial(one.usage, source, field, one.name)) for one in listed)
 
 
 def _require_few(count: int, source: str, field: str) -> None:
@@ -231,9 +263,14 @@ def _require_few(count: int, source: str, field: str) -> None:
 
 def _complete(usage: ResourceMap | None, source: str, field: str) -> Resources | None:
     """A usage that lacks one resource counts as unknown."""
-    if usage is None or not usage.resources or names.CPU not in usage.resources or names.MEMORY not in usage.resources:
-        return None
-    return Resources(*_amounts(usage, source, field))
+    return complete(_partial(usage, source, field))
+
+
+def _partial(usage: ResourceMap | None, source: str, field: str, of: str = "") -> PartialUsage:
+    """cpu and memory of a usage, each None where it is not reported."""
+    listed = {} if usage is None or not usage.resources else usage.resources
+    cpu, memory = _amounts(usage, source, field, of)
+    return cpu if names.CPU in listed else None, memory if names.MEMORY in listed else None
 
 
 def _amounts(listed: ResourceMap | None, source: str, field: str, of: str = "") -> tuple[int, int]:
@@ -252,10 +289,8 @@ def _amounts(listed: ResourceMap | None, source: str, field: str, of: str = "") 
     return cpu, memory
 
 
-def _peak(metric: ReclaimableMetric | None, source: str) -> Resources | None:
-    if metric is None or metric.resource is None:
-        return None
-    return Resources(*_amounts(metric.resource, source, "status.prodPeakMetric.resource"))
+def _peak(metric: ReclaimableMetric | None, source: str) -> PartialUsage:
+    return _partial(None if metric is None else metric.resource, source, "status.prodPeakMetric.resource")
 
 
 def _reclaimable(metric: ReclaimableMetric | None, source: str) -> Resources | None:
@@ -273,9 +308,7 @@ def _reclaimable(metric: ReclaimableMetric | None, source: str) -> Resources | N
 
 
 def _node_peak(prediction: Prediction, source: str) -> Resources | None:
-    if prediction.node_peak is None:
-        return None
-    return Resources(*_amounts(ResourceMap(prediction.node_peak), source, "status.prediction.nodePeak"))
+    return _complete(ResourceMap(prediction.node_peak), source, "status.prediction.nodePeak")
 
 
 def _raw(seldom: msgspec.Raw) -> bytes:
@@ -286,12 +319,16 @@ def _raw(seldom: msgspec.Raw) -> bytes:
 def _refused_pod(listed: Iterable[PodMetricInfo], used: Iterable[CpuAndMemory], source: str) -> InvalidInput:
     """The error of the first pod with an invalid usage."""
     for one, each in zip(listed, used, strict=True):
-        field, given = f"status.podsMetric[{one.namespace}/{one.name}].podUsage", msgspec.to_builtins(each)
+        field, given = f"status.podsMetric[{one.namespace}/{one.name}].podUsage", _listed(each)
         try:
             _amounts(ResourceMap(given), source, field)
         except InvalidInput as problem:
             return problem
     raise AssertionError("one of the pods was refused")
+
+
+def _listed(usage: CpuAndMemory) -> Quantities:
+    return {name: amount for name, amount in msgspec.to_builtins(usage).items() if amount is not None}
 
 
 def _refused(resources: Quantities, source: str, field: str, of: str, problem: str) -> InvalidInput:

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import msgspec
 
-from manager.nodeside.noderesource import amplification, annotations
 from manager.nodeside.noderesource.report import NodeReport
 from manager.pods import NOTHING, NodeRequests
 from shared import durations, names, quantity
@@ -21,8 +20,7 @@ _CPU_RANGE = re.compile(r"[0-9]{1,9}(-[0-9]{1,9})?")
 class NodeFacts(msgspec.Struct, frozen=True):
     """The facts of one version of a Node. `created_at` is in Unix seconds, None if absent.
 
-    `allocatable` is the kubelet's value, also where the status is amplified. `reserved` is the larger, per resource, of
-    the kubelet's reservation and that of the node's annotation.
+    `reserved` is the larger, per resource, of the kubelet's reservation and that of the node's annotation.
     """
 
     node: str
@@ -44,11 +42,18 @@ class NodeSituation(NodeFacts, frozen=True, kw_only=True):
         """The requests of pods above Mid, now or when the report was made, whichever is larger; see `plausibility`."""
         return self.requested.prod.most(self.prod_requested_lately)
 
+    def lacks_system_usage(self, where: int, host_applications: Container[str]) -> bool:
+        """Whether there is a report that lacks one resource of what `system_usage` sums up; `where` is its position."""
+        if self.report is None:
+            return False
+        counted = [each.parts for each in self.report.host_applications if each.priority_class in host_applications]
+        return any(used[where] is None for used in (self.report.system_usage, *counted))
+
     def system_usage(self, host_applications: Container[str]) -> Resources:
-        """The usage of the system, and of the host applications of these priority classes."""
+        """The usage of the system, and of the host applications of these priority classes; unreported usage is 0."""
         if self.report is None:
             return NOTHING
-        used = self.report.system_usage or NOTHING
+        used = Resources(*(amount or 0 for amount in self.report.system_usage))
         for application in self.report.host_applications:
             if application.priority_class in host_applications:
                 used = used.plus(application.usage)
@@ -64,7 +69,7 @@ class _Reservation(Wire, frozen=True):
 def facts(node: Node) -> NodeFacts:
     """Raises InvalidInput that names object, field and value of an invalid Node."""
     capacity = _amount(node, "capacity", node.status.capacity)
-    allocatable = _raw(node) or _amount(node, "allocatable", node.status.allocatable)
+    allocatable = _amount(node, "allocatable", node.status.allocatable)
     reserved = capacity.minus(allocatable).floored().most(_reservation_or_none(node))
     return NodeFacts(node.metadata.name, capacity, allocatable, reserved, _created_at(node))
 
@@ -75,14 +80,6 @@ def observe(
     """The situation of a node."""
     facts = msgspec.structs.astuple(known)
     return NodeSituation(*facts, requested=requested, report=report, prod_requested_lately=prod_requested_lately)
-
-
-def _raw(node: Node) -> Resources | None:
-    """The allocatable without amplification; an invalid annotation is ignored."""
-    try:
-        return amplification.raw_allocatable(node)
-    except InvalidInput:
-        return None
 
 
 def reserved_cpu_count(cpu_set: str) -> int:
@@ -108,7 +105,17 @@ def reservation(node: Node) -> Resources:
             return amount._replace(cpu_milli=quantity.MILLI_PER_CORE * reserved_cpu_count(said.reserved_cpus))
         return amount
     except (ValueError, RecursionError) as error:
-        raise annotations.refused(node, names.ANNOTATION_NODE_RESERVATION, text, str(error)) from error
+        source, field = f"Node {node.metadata.name} annotation", names.ANNOTATION_NODE_RESERVATION
+        raise InvalidInput(source=source, field=field, value=text, problem=str(error)) from error
+
+
+def problems(node: Node) -> tuple[InvalidInput, ...]:
+    """The Node's invalid annotations."""
+    try:
+        reservation(node)
+    except InvalidInput as problem:
+        return (problem,)
+    return ()
 
 
 def _reservation_or_none(node: Node) -> Resources:

@@ -12,13 +12,13 @@ when the last write is too long ago. Our own (`damped`) adds what makes small st
 
 import enum
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TypeAlias
 
 import msgspec
 
-from manager.nodeside.noderesource import third_party
+from manager.nodeside.noderesource import holdings
 from manager.nodeside.noderesource.damping import Damping
 from manager.nodeside.noderesource.explain import Offer
 from shared import names, quantity
@@ -47,7 +47,6 @@ class WriteReason(enum.StrEnum):
     AGE = "age"  # a small difference has lasted for longer than the update interval
     FIRST = "first"  # this process has not written the Node yet
     HELD = "held"  # pods hold more than is shown, and would not survive their kubelet's restart
-    ANNOTATION = "annotation"  # an annotation beside the offers changed
 
 
 class Waiting(enum.StrEnum):
@@ -132,7 +131,6 @@ class NodeWriteRule(msgspec.Struct, frozen=True):
 
 
 _NO_DAMPING: Mapping[Tier, Damping] = {}
-_NO_ANNOTATIONS: Mapping[str, str | None] = {}
 
 
 def plan(
@@ -141,11 +139,12 @@ def plan(
     rule: NodeWriteRule,
     *,
     damping: Mapping[Tier, Damping] = _NO_DAMPING,
-    annotations: Mapping[str, str | None] = _NO_ANNOTATIONS,
+    obsolete: Collection[str] = (),
 ) -> Write | Wait | None:
     """The write that brings the offers to the Node, or the reason to wait; None if the Node is up to date.
 
-    Only the given tiers and annotations change; an annotation of None is removed.
+    Only the given tiers change. `obsolete` annotations are removed by whatever write comes next: they are no reason to
+    write before the interval is over, or another writer that puts them back would have the Node written each time.
     """
     allocatable = node.status.allocatable or {}
     if rule.kind is WriteRule.UPSTREAM:
@@ -158,28 +157,28 @@ def plan(
     else:
         steps = [step for tier, offer in offers.items() for step in _damped(tier, offer, allocatable, damping, rule)]
         new = {step.name: str(step.target) for step in steps if step.target is not None}
-    cause = _cause(steps, _noted(node, annotations), rule)
+    cause = _cause(steps, rule)
     if cause is None:
         return _soonest(steps)
-    noted = {key: text for key, text in annotations.items() if node.metadata.annotation(key) != text}
+    removed = {key: None for key in obsolete if node.metadata.annotation(key) is not None}
     managed = [step.name for step in steps]
     status = {
         part: changes
         for part, before in (("capacity", node.status.capacity or {}), ("allocatable", allocatable))
         if (changes := changed(before, new, managed))
     }
-    if not status and not noted:
+    if not status and not removed:
         return _soonest(steps)
     metadata: dict[str, object] = {"resourceVersion": node.metadata.resource_version}
-    if noted:
-        metadata["annotations"] = noted
+    if removed:
+        metadata["annotations"] = removed
     patch: dict[str, object] = {"metadata": metadata}
     if status:
         patch["status"] = status
     large = {step.name for step in steps if step.reason is WriteReason.DIFFERENCE}
     changes_by_tier = {
         tier: OfferChange(
-            on_offer(node, tier), _targets(tier, offer, new), not large.isdisjoint(names.TIER_RESOURCES[tier])
+            holdings.on_offer(node, tier), _targets(tier, offer, new), not large.isdisjoint(names.TIER_RESOURCES[tier])
         )
         for tier, offer in offers.items()
     }
@@ -188,7 +187,7 @@ def plan(
 
 def needed(old: Listed, new: Listed, resources: Iterable[str], rule: NodeWriteRule) -> WriteReason | None:
     """Koordinator's reason to write, whether or not that changes anything."""
-    cause = _cause([_upstream(name, old, new, rule) for name in resources], None, rule)
+    cause = _cause([_upstream(name, old, new, rule) for name in resources], rule)
     return None if cause is None else cause[0]
 
 
@@ -211,18 +210,6 @@ def changed(before: Listed, after: Listed, resources: Iterable[str]) -> dict[str
         for name in resources
         if (name in before) != (name in after) or milli(before.get(name)) != milli(after.get(name))
     }
-
-
-def on_offer(node: Node, tier: Tier) -> Resources | None:
-    """The tier's present amounts in the Node's status; None if it lists neither resource."""
-    allocatable = node.status.allocatable or {}
-    cpu, memory = (allocatable.get(name) for name in names.TIER_RESOURCES[tier])
-    if cpu is None and memory is None:
-        return None
-    try:
-        return Resources(quantity.whole(cpu or 0), quantity.whole(memory or 0))
-    except QuantityError:
-        return None
 
 
 def milli(value: str | int | float | None) -> int | None:
@@ -256,7 +243,7 @@ def _damped(
         if old is None:
             yield _Step(name, old, new, WriteReason.DIFFERENCE)
         elif new <= old:
-            yield _fallen(name, old, new, new + offer.held_back[position] + offer.margin[position], rule)
+            yield _fallen(name, old, new, new + offer.kept_back[position], rule)
         elif old < floor:
             target = floor if known is None else max(floor, min(new, known.ceiling_of(position)))
             yield _Step(name, old, target, WriteReason.HELD)
@@ -309,15 +296,11 @@ def _upstream(name: str, before: Listed, after: Listed, rule: NodeWriteRule, flo
     return _Step(name, step.old, step.target, wait=_wait_within(name, step.old, step.target, rule))
 
 
-def _cause(
-    steps: Iterable[_Step], noted: tuple[WriteReason, str] | None, rule: NodeWriteRule
-) -> tuple[WriteReason, Callable[[], str]] | None:
-    """Why to write now; `noted` is an annotation's reason to write at once."""
+def _cause(steps: Iterable[_Step], rule: NodeWriteRule) -> tuple[WriteReason, Callable[[], str]] | None:
+    """Why to write now."""
     for step in steps:
         if step.reason is not None:
             return step.reason, partial(_said, step, rule)
-    if noted is not None:
-        return noted[0], lambda: noted[1]
     if (overdue := rule.overdue) is WriteReason.FIRST:
         return overdue, lambda: "this manager has not written the Node yet"
     if overdue is None:
@@ -335,7 +318,7 @@ def _said(step: _Step, rule: NodeWriteRule) -> str:
     if step.reason is WriteReason.SAFETY:
         return f"{moved}: less than what is on offer"
     if step.reason is WriteReason.HELD:
-        return f"{moved}: pods hold more than is on offer"
+        return f"{moved}: pods request more than is on offer"
     if step.old is None or step.target is None:
         return moved
     return f"{moved}: moved by more than {100 * rule.threshold:g} %"
@@ -350,18 +333,6 @@ def _targets(tier: Tier, offer: Offer, new: Mapping[str, str]) -> Resources | No
         return None
     cpu, memory = names.TIER_RESOURCES[tier]
     return Resources(int(new[cpu]), int(new[memory]))
-
-
-def _noted(node: Node, wanted: Mapping[str, str | None]) -> tuple[WriteReason, str] | None:
-    """An annotation that comes or goes, or whose old value would let others allocate more than there is."""
-    for key, now in wanted.items():
-        was = node.metadata.annotation(key)
-        if (was is None) != (now is None):
-            return WriteReason.ANNOTATION, f"annotation {key} {'goes' if now is None else 'comes'}"
-        is_origin = key == names.ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE
-        if is_origin and was and now and was != now and third_party.says_less(was, now, SAFETY_TOLERANCE):
-            return WriteReason.SAFETY, f"annotation {key}: less than what others may give away"
-    return None
 
 
 def _whole(value: str | int | float | None) -> int | None:

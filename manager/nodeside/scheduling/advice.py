@@ -3,18 +3,22 @@
 The sums of every node are cached between requests, as long as Node, NodeMetric and pods stay unchanged.
 """
 
+import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
 
+from manager.nodeside.assumed import AssumedPod, AssumedPods
+from manager.nodeside.noderesource import holdings
 from manager.nodeside.noderesource.explain import Decision
+from manager.nodeside.noderesource.holdings import Holding
 from manager.nodeside.noderesource.report import NodeReport
 from manager.nodeside.scheduling import bound, estimate, loadaware
 from manager.nodeside.scheduling.args import LoadAwareArgs
 from manager.nodeside.scheduling.bound import ResourceShortfall
 from manager.nodeside.scheduling.loadaware import Incoming, NodeLoad
-from manager.pods import PodRecord, record, sum_held
+from manager.pods import NOTHING, PodRecord, record
 from shared.api.core import Node, Pod
 from shared.clock import Clock
 from shared.names import LENDING_CLASSES, Tier
@@ -41,12 +45,15 @@ class NodeRefusal(NamedTuple):
 
 
 class NodeView(msgspec.Struct, frozen=True):
-    """The sums of one node, and their inputs. `load` is None without a usable NodeMetric."""
+    """The sums of one node, and their inputs. `load` is None without a usable NodeMetric.
+
+    Pods beyond what is on offer count in no sum.
+    """
 
     node: Node
     report: NodeReport | None
     pods: Collection[PodRecord]
-    held: Mapping[Tier, Resources]
+    held: Mapping[Tier, Holding]
     load: NodeLoad | None
 
 
@@ -64,35 +71,49 @@ class Advisor:
         args: LoadAwareArgs,
         clock: Clock,
         *,
+        assumed: AssumedPods | None = None,
         why_refused: Callable[[PodRecord], str | None] = lambda _: None,
     ) -> None:
         self.args = args
         self._why_refused = why_refused
+        self._assumed = assumed or AssumedPods(clock)
+        self._judging = threading.Lock()  # one pod of a tier at a time, as it counts for the next
         self.decision = decision
         self.now = clock.now
         self._cluster = cluster
         self._views: dict[str, NodeView] = {}
         self._sweep_at = SWEEP_VIEWS
 
-    def refused(self, pod: Pod, names: Iterable[str]) -> dict[str, NodeRefusal]:
-        """The nodes to which the pod should not go.
+    def refused(self, pod: Pod, names: Collection[str]) -> dict[str, NodeRefusal]:
+        """The nodes to which the pod should not go. On the others it counts until its binding is observed.
 
         An unknown node is not refused, and no node is refused before the caches are complete: no pod waits because the
         manager is behind.
         """
         if self._cluster.unsynced():
             return {}
-        known, now = record(pod), self.now()
-        asked, incoming = bound.asked(known), self._incoming(pod, known)
+        known = record(pod)
+        incoming, asked = self._incoming(pod, known), bound.asked(known)
+        if not asked:
+            return self._refused(known, incoming, asked, names)
+        with self._judging:
+            found = self._refused(known, incoming, asked, names)
+            self._assumed.assume(known, [name for name in names if name not in found])
+        return found
+
+    def _refused(
+        self, known: PodRecord, incoming: Incoming, asked: Mapping[Tier, Resources], names: Collection[str]
+    ) -> dict[str, NodeRefusal]:
         if asked and (why := self._why_refused(known)) is not None:
             return {name: NodeRefusal("namespace", why) for name in names}
+        now, assumed = self.now(), self._assumed.others(known) if asked else []
         found: dict[str, NodeRefusal] = {}
         short: dict[str, ResourceShortfall] = {}
         for name in names:
             view = self.view(name)
             if view is None:
                 continue
-            if asked and (missing := bound.shortfall(asked, view.held, self.decision(name), now)) is not None:
+            if asked and (missing := self._shortfall(view, asked, assumed, now)) is not None:
                 short[name] = missing
             elif view.load is not None:
                 why = loadaware.why_refused(view.load, incoming, self.args, now)
@@ -102,6 +123,14 @@ class Advisor:
         for name, missing in short.items():
             found[name] = NodeRefusal("shrunk", missing.detailed if is_detailed else missing.brief)
         return found
+
+    def _shortfall(
+        self, view: NodeView, asked: Mapping[Tier, Resources], assumed: Iterable[AssumedPod], now: float
+    ) -> ResourceShortfall | None:
+        name = view.node.metadata.name
+        others = [each.pod for each in assumed if name in each.nodes]
+        shown = {tier: holdings.on_offer(view.node, tier) or NOTHING for tier in asked} if others else {}
+        return bound.shortfall(asked, view.held, self.decision(name), now, shown=shown, assumed=others)
 
     def scores(self, pod: Pod, names: Sequence[str]) -> list[int]:
         """The score of each of the nodes, 0..100; 0 for an unknown node."""
@@ -123,11 +152,16 @@ class Advisor:
         report, pods, view = self._cluster.report(name), self._cluster.pods(name), self._views.get(name)
         if view is not None and view.node is node and view.report is report and view.pods is pods:
             return view
+        if view is not None and view.pods is pods and view.node is node:
+            held = view.held
+        else:
+            held = holdings.find(node, pods, None)
+        uncounted = {pod.key for each in held.values() for pod in each.beyond}
+        counted = [pod for pod in pods if pod.key not in uncounted] if uncounted else pods
         try:
-            load = None if report is None else loadaware.load(node, report, pods, self.args)
+            load = None if report is None else loadaware.load(node, report, counted, self.args)
         except QuantityError:
             return None
-        held = view.held if view is not None and view.pods is pods else sum_held(pods)
         view = self._views[name] = NodeView(node, report, pods, held, load)
         if len(self._views) > self._sweep_at:
             self._sweep()

@@ -50,10 +50,10 @@ class Load:
 
 @dataclass(frozen=True)
 class TierBound:
-    """What a tier offers by the newest decision (null: it is taken off the node), and what the node's pods hold."""
+    """What a tier offers by the newest decision (null: it is taken off the node), and what the node's pods request."""
 
     offered: Amount | None
-    held: Amount
+    requested: Amount
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def router(advisor: Advisor) -> APIRouter:
 
     @routes.get(
         "/api/v1/scheduling/{name}",
-        summary="What the scheduler extender goes by on one node",
+        summary="The data by which the scheduler extender judges one node",
         response_model=SchedulingExplained,
         responses={404: {"description": "There is no such node"}},
     )
@@ -94,7 +94,7 @@ def explained(advisor: Advisor, name: str) -> SchedulingExplained | None:
     return SchedulingExplained(
         name,
         None if view.load is None else _load(advisor, view.load),
-        {tier.value: _bound(offer.resources, view.held[tier]) for tier, offer in offers.items()},
+        {tier.value: _bound(offer.lent, view.held[tier].held) for tier, offer in offers.items()},
     )
 
 

@@ -7,10 +7,11 @@ sets `nodeCacheCapable`, else whole nodes; the answer has the same form.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 from fastapi import APIRouter, Request, Response
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry
 from starlette.concurrency import run_in_threadpool
 
 from manager.nodeside.scheduling import loadaware
@@ -20,6 +21,7 @@ from shared.api import pods
 from shared.api.core import Pod
 from shared.api.meta import ObjectMeta, prepared
 from shared.errors import MAX_SHOWN_VALUE, InvalidInput
+from shared.metric_families import CounterFamily, HistogramFamily
 from shared.quantity import QuantityError
 
 MAX_PRIORITY = 10  # of the protocol; the scheduler scales it to its own 100
@@ -76,16 +78,41 @@ class Question:
     nodes: Sequence[msgspec.Raw] | None = None
 
 
+_REQUESTS = CounterFamily(
+    "headroom_manager_extender_requests", "Requests of schedulers to the extender.", ("verb", "code")
+)
+_REFUSALS = CounterFamily(
+    "headroom_manager_extender_refusals", "Nodes that the scheduler extender rejected for a pod.", ("cause",)
+)
+_ANSWER_SECONDS = HistogramFamily(
+    "headroom_manager_extender_seconds", "Duration of an extender's answer in seconds.", ("verb",)
+)
+
+
 class ExtenderCounters:
     """Counters of requests and answers."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        prefix = "headroom_manager_extender"
-        self.requests = Counter(f"{prefix}_requests", "Questions of schedulers", ["verb", "code"], registry=registry)
-        self.refusals = Counter(f"{prefix}_refusals", "Nodes refused to a pod", ["cause"], registry=registry)
-        self.seconds = Histogram(
-            f"{prefix}_seconds", "What an answer took", ["verb"], registry=registry, buckets=_SECONDS
-        )
+        self.requests = _REQUESTS.register(registry)
+        self.refusals = _REFUSALS.register(registry)
+        self.seconds = _ANSWER_SECONDS.register(registry, _SECONDS)
+
+
+_NAMES = {"type": ["array", "null"], "items": {"type": "string"}}
+_ARGUMENTS = {
+    "type": "object",
+    "description": "ExtenderArgs of kube-scheduler: a v1 Pod, and the nodes by name or as a v1 NodeList",
+    "properties": {"Pod": {"type": "object"}, "NodeNames": _NAMES, "Nodes": {"type": ["object", "null"]}},
+    "required": ["Pod"],
+}
+_DESCRIBED: dict[str, Any] = {
+    "openapi_extra": {"requestBody": {"required": True, "content": {web.JSON: {"schema": _ARGUMENTS}}}},
+    "responses": {
+        400: {"description": "The body is no ExtenderArgs"},
+        413: {"description": "The body is too large"},
+        415: {"description": "The body is not JSON"},
+    },
+}
 
 
 def router(advisor: Advisor, registry: CollectorRegistry) -> APIRouter:
@@ -103,11 +130,15 @@ def router(advisor: Advisor, registry: CollectorRegistry) -> APIRouter:
         counters.seconds.labels(verb).observe(time.perf_counter() - began)
         return Response(msgspec.json.encode(value), status, media_type="application/json")
 
-    @routes.post("/filter", summary="Scheduler extender: which of the nodes the pod should not go to, and why")
+    @routes.post(
+        "/filter", summary="Scheduler extender: which of the nodes the pod should not go to, and why", **_DESCRIBED
+    )
     async def filter_(request: Request) -> Response:
         return await answered(request, "filter", lambda question: filter_nodes(advisor, question, counters))
 
-    @routes.post("/prioritize", summary="Scheduler extender: how good each of the nodes is for the pod, 0..10")
+    @routes.post(
+        "/prioritize", summary="Scheduler extender: how good each of the nodes is for the pod, 0..10", **_DESCRIBED
+    )
     async def prioritize(request: Request) -> Response:
         return await answered(request, "prioritize", lambda question: priorities(advisor, question))
 

@@ -2,7 +2,7 @@
 
 `load` reads a node's report and pods, and runs once per change of either; `why_refused` and `score` are a few integer
 operations per pod and node. The rules are upstream's LoadAwareScheduling; the predicted peak adds to the score, so that
-nodes that will be idle for long are preferred.
+nodes that will be idle for long are preferred, and a node whose Prod pods are slowed scores 0.
 """
 
 import logging
@@ -13,7 +13,6 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from manager.nodeside.noderesource import amplification
 from manager.nodeside.noderesource.report import NEGATIVE, NodeReport
 from manager.nodeside.scheduling import args as arguments
 from manager.nodeside.scheduling import estimate
@@ -23,7 +22,6 @@ from shared import names
 from shared.api.core import Node
 from shared.api.meta import Wire, prepared
 from shared.api.nodemetric import AggregatedUsage, ResourceMap
-from shared.errors import InvalidInput
 from shared.names import LENDING_CLASSES, PriorityClass
 from shared.quantity import Resources
 
@@ -53,6 +51,7 @@ class NodeLoad(msgspec.Struct, frozen=True):
 
     The filter reads `used`, the score `scored_used`, and both read `prod_used` where prod counts alone. `peak` is None
     if too little is known, `is_known` False if no usage was reported. `reported_at` is in Unix seconds.
+    `prod_slowed` is whether Prod pods wait too long beside Mid and Batch.
     """
 
     allocatable: Resources
@@ -63,6 +62,7 @@ class NodeLoad(msgspec.Struct, frozen=True):
     scored_used: Resources = NOTHING
     prod_used: Resources = NOTHING
     peak: Resources | None = None
+    prod_slowed: bool = False
 
 
 class Incoming(NamedTuple):
@@ -93,7 +93,7 @@ _AGGREGATED = msgspec.json.Decoder(tuple[AggregatedUsage, ...] | None)
 
 def load(node: Node, report: NodeReport, pods: Collection[PodRecord], args: LoadAwareArgs) -> NodeLoad:
     """The load of a node with a NodeMetric. Raises QuantityError for an invalid allocatable."""
-    allocatable, limits = allocatable_of(node), limits_of(node, args)
+    allocatable, limits = node.allocatable, limits_of(node, args)
     usage, peak = report.usage, report.node_peak
     if usage is None:
         return NodeLoad(allocatable, limits, report.update_time)
@@ -110,6 +110,7 @@ def load(node: Node, report: NodeReport, pods: Collection[PodRecord], args: Load
         scored_used=_used(report, usage, delta, pods, args, scored),
         prod_used=_prod_used(report, pods, args) if counts_prod else NOTHING,
         peak=peak.plus(delta) if peak is not None and is_trusted else None,
+        prod_slowed=any(wait.since is not None for wait in report.prod_waits.values()),
     )
 
 
@@ -137,9 +138,9 @@ def why_refused(load: NodeLoad, pod: Incoming, args: LoadAwareArgs, now: float) 
 def score(load: NodeLoad, pod: Incoming, args: LoadAwareArgs, now: float) -> int:
     """The node's score for the pod, 0..100: the more is free, now and at the predicted peak, the higher.
 
-    0 without weights, or for an unknown node.
+    0 without weights, for an unknown node, and for one whose Prod pods are slowed.
     """
-    if not args.resource_weights or not load.is_known or is_expired(load, args, now):
+    if not args.resource_weights or not load.is_known or load.prod_slowed or is_expired(load, args, now):
         return 0
     used = load.prod_used if pod.is_prod and args.score_according_prod_usage else load.scored_used
     now_score = _left_over(used, pod.estimate, load.allocatable, args)
@@ -156,15 +157,6 @@ def score(load: NodeLoad, pod: Incoming, args: LoadAwareArgs, now: float) -> int
 def is_expired(load: NodeLoad, args: LoadAwareArgs, now: float) -> bool:
     """Whether the report is so old that the node counts as unknown; a missing report counts as old."""
     return load.reported_at is None or now - load.reported_at >= args.node_metric_expiration_seconds
-
-
-def allocatable_of(node: Node) -> Resources:
-    """The allocatable that usage is compared with: that before amplification. Raises QuantityError."""
-    try:
-        raw = amplification.raw_allocatable(node)
-    except InvalidInput:
-        raw = None  # as upstream: an invalid annotation is ignored
-    return node.allocatable if raw is None else raw
 
 
 def limits_of(node: Node, args: LoadAwareArgs) -> LoadLimits:
@@ -299,17 +291,26 @@ def _delta(report: NodeReport, pods: Collection[PodRecord], args: LoadAwareArgs)
 
 
 def _prod_used(report: NodeReport, pods: Collection[PodRecord], args: LoadAwareArgs) -> Resources:
-    """The measured and the expected usage of prod pods. A pod that was not reported as prod was not measured."""
-    total = report.system_usage or NOTHING if args.prod_usage_include_sys else NOTHING
+    """The measured and the expected usage of prod pods. A pod that was not reported as prod was not measured, and of
+    one that was, a resource that is not reported is expected.
+    """
+    total = NOTHING
+    if args.prod_usage_include_sys:
+        total = Resources(*(amount or 0 for amount in report.system_usage))
     measured = _measured(report, args)
     for pod in pods:
         if not pod.active or pod.priority_class not in LENDING_CLASSES:
             continue
         of_pod = report.pods.get(pod.key)
-        used = of_pod.usage if of_pod is not None and of_pod.priority_class == PriorityClass.PROD else NOTHING
+        is_measured = of_pod is not None and of_pod.priority_class == PriorityClass.PROD
+        parts = of_pod.parts if of_pod is not None and is_measured else NOTHING
+        used = Resources(*(part or 0 for part in parts))
         total = total.plus(used)
         if not measured.tells(pod, used, args):
             total = total.plus(estimate.estimate(pod, args).minus(used).floored())
+        elif None in parts:
+            expected = zip(parts, estimate.estimate(pod, args), strict=True)
+            total = total.plus(Resources(*(more if part is None else 0 for part, more in expected)))
     return total
 
 

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from manager.nodeside.webhook import certificates
+from manager.nodeside.webhook.certificate_secret import CertificateSecret
 from manager.nodeside.webhook.certificates import Material, Rotation
 from shared import names
 from shared.api.core import ConfigMap
-from shared.api.meta import ObjectMeta, Wire, prepared
 from shared.certificates import ends_at
 from shared.errors import HeadroomError, InvalidInput
 from shared.kube.client import Client, Patch
 from shared.kube.errors import NotFound
-from shared.kube.resources import CONFIGMAPS, MUTATINGWEBHOOKS, SECRETS, VALIDATINGWEBHOOKS, Resource
+from shared.kube.resources import CONFIGMAPS, MUTATINGWEBHOOKS, VALIDATINGWEBHOOKS, Resource
 from shared.web.tls import Tls
 
 logger = logging.getLogger(__name__)
@@ -30,12 +30,6 @@ class CertificateStore(Protocol):
         Raises HeadroomError; the last good certificate stays.
         """
         ...
-
-
-@prepared
-class Secret(Wire, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
-    data: dict[str, str] | None = None
 
 
 class Files:
@@ -71,9 +65,8 @@ class SharedSecret:
         rotation: Rotation,
         is_leader: Callable[[], bool],
     ) -> None:
-        self._client = registration.client
-        self._namespace = registration.namespace
-        self._name = name
+        self._secret = CertificateSecret(registration.client, registration.namespace, name)
+        self._clock = registration.client.clock
         self._ports = ports
         self._hosts = hosts
         self._rotation = rotation
@@ -82,58 +75,37 @@ class SharedSecret:
         self._installed: tuple[str, str] | None = None
 
     def renew(self) -> None:
-        secret, material = self._read()
+        version, material = self._secret.read()
         if material is not None:
             self._install(material)
         if self._is_leader():
-            self._lead(secret, material)
+            self._lead(version, material)
 
-    def _lead(self, secret: Secret, material: Material | None) -> None:
+    def _lead(self, version: str, material: Material | None) -> None:
         """Publishes the present bundle, and does what is due. Raises HeadroomError, after all has been tried."""
         published, trouble = False, None
         try:
             published = material is not None and self._registration.publish(material.bundle)
         except HeadroomError as error:
             trouble = error
-        now = self._client.clock.now()
+        now = self._clock.now()
         due = certificates.advanced(material, self._hosts, now, self._rotation, published=published)
         if due is not material:
-            self._write(secret, due)
-            logger.info("serving certificates written", extra={"secret": self._key, "upcoming": bool(due.upcoming)})
+            self._secret.write(version, due)
+            logger.info(
+                "serving certificates written", extra={"secret": self._secret.key, "upcoming": bool(due.upcoming)}
+            )
             self._install(due)
             self._registration.publish(due.bundle)
         if trouble is not None:
             raise trouble
 
-    def _read(self) -> tuple[Secret, Material | None]:
-        secret = self._client.get(SECRETS, self._name, self._namespace, into=Secret)
-        try:
-            data = {key: base64.b64decode(value, validate=True).decode() for key, value in (secret.data or {}).items()}
-            return secret, certificates.read(data, source=f"Secret {self._key}")
-        except InvalidInput as problem:
-            logger.error("certificates refused: %s", problem)
-        except ValueError as error:
-            logger.error("certificates refused: Secret %s: %s", self._key, error)
-        return secret, None
-
-    def _write(self, secret: Secret, material: Material) -> None:
-        data = {
-            key: None if text is None else base64.b64encode(text.encode()).decode()
-            for key, text in material.data().items()
-        }
-        patch = {"metadata": {"resourceVersion": secret.metadata.resource_version}, "data": data}
-        self._client.patch(SECRETS, self._name, patch, self._namespace)
-
     def _install(self, material: Material) -> None:
         pair = material.serving
         if (pair.chain, pair.key) != self._installed:
-            self._ports.install(pair.chain.encode(), pair.key.encode(), source=f"Secret {self._key}")
+            self._ports.install(pair.chain.encode(), pair.key.encode(), source=f"Secret {self._secret.key}")
             self._installed = (pair.chain, pair.key)
-            logger.info("serving certificate in use", extra={"secret": self._key})
-
-    @property
-    def _key(self) -> str:
-        return f"{self._namespace}/{self._name}"
+            logger.info("serving certificate in use", extra={"secret": self._secret.key})
 
 
 class Ports:
@@ -178,7 +150,9 @@ class Registration:
             return None
         if (found.data or {}).get(certificates.BUNDLE) == bundle:
             return True
-        self.client.patch(CONFIGMAPS, names.CA_CONFIG_MAP, {"data": {certificates.BUNDLE: bundle}}, self.namespace)
+        metadata = {"resourceVersion": found.metadata.resource_version}
+        patch = {"metadata": metadata, "data": {certificates.BUNDLE: bundle}}
+        self.client.patch(CONFIGMAPS, names.CA_CONFIG_MAP, patch, self.namespace)
         return False
 
     def _publish(self, resource: Resource, encoded: str) -> bool | None:
@@ -216,8 +190,9 @@ def _content(path: Path) -> bytes:
 class LoggedStore:
     """Logs a problem once, and not at each try."""
 
-    def __init__(self, store: CertificateStore) -> None:
+    def __init__(self, store: CertificateStore, about: str = "serving certificates") -> None:
         self._store = store
+        self._about = about
         self._said = ""
 
     def renew(self) -> None:
@@ -226,7 +201,7 @@ class LoggedStore:
             self._store.renew()
         except HeadroomError as error:
             if str(error) != self._said:
-                logger.warning("serving certificates: %s", error)
+                logger.warning("%s: %s", self._about, error)
             self._said = str(error)
         else:
             self._said = ""

@@ -7,6 +7,7 @@ until the next rotation.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -65,24 +66,25 @@ def read(data: Mapping[str, str], *, source: str) -> Material | None:
 
 
 def advanced(
-    material: Material | None, hosts: Sequence[str], now: float, rotation: Rotation, *, published: bool
+    material: Material | None, hosts: Sequence[str], now: float, rotation: Rotation, *, published: bool, user: str = ""
 ) -> Material:
-    """The material due at `now`; the same object when nothing is due.
+    """The material due at `now`; the same object when nothing is due. With a `user`, it is client certificates.
 
     `published`: API servers have had the whole bundle for more than a moment.
     """
+    issue = partial(issued, hosts, now, rotation.valid_seconds, user)
     if material is None or material.serving.hosts != frozenset(hosts):
-        return _begun(issued(hosts, now, rotation.valid_seconds))
+        return _begun(issue())
     serving, upcoming = material.serving, material.upcoming
     if upcoming is not None:
         ripe = published and now >= upcoming.begins_at + CLOCK_SKEW_SECONDS + rotation.overlap_seconds
         if ripe or now >= serving.ends_at:
             material = replace(material, serving=upcoming, upcoming=None)
-        return material if material.serving.ends_at > now else _begun(issued(hosts, now, rotation.valid_seconds))
+        return material if material.serving.ends_at > now else _begun(issue())
     if now >= serving.ends_at:
-        return _begun(issued(hosts, now, rotation.valid_seconds))
+        return _begun(issue())
     if now >= serving.begins_at + (serving.ends_at - serving.begins_at) * 2 / 3:
-        upcoming = issued(hosts, now, rotation.valid_seconds)
+        upcoming = issue()
         return Material(serving, upcoming, serving.authority + upcoming.authority)
     return material
 

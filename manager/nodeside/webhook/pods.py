@@ -15,6 +15,7 @@ from manager.pods import PodRecord, record
 from manager.settings import ManagerSettings
 from shared import names
 from shared.api.core import Pod
+from shared.api.pods import asked_class
 from shared.errors import HeadroomError
 from shared.kube.resources import PODS
 from shared.names import PriorityClass
@@ -80,16 +81,27 @@ def deny_none(_namespace: str, _pod: PodRecord) -> None:
 class PodAdmission:
     """Answers reviews of pods. A faulty pod stays unchanged, since the API server refuses it.
 
-    `why_denied` returns why a pod that enters a namespace may hold no more of a tier.
+    `why_denied` returns why a pod that enters a namespace may hold no more of a tier, `scheduler` the scheduler of Mid
+    and Batch pods that name none, empty to keep the default one.
     """
 
-    def __init__(self, sources: AdmissionSources, becomes: Translation, why_denied: WhyDenied = deny_none) -> None:
+    def __init__(
+        self,
+        sources: AdmissionSources,
+        becomes: Translation,
+        why_denied: WhyDenied = deny_none,
+        scheduler: Callable[[], str] = str,
+    ) -> None:
         self._sources = sources
         self._becomes = becomes
         self._why_denied = why_denied
+        self._scheduler = scheduler
 
     def review(self, request: AdmissionRequest) -> AdmissionAnswer:
-        """Returns a patch, if anything changes; denies only pods beyond the bounds of their namespace."""
+        """Returns a patch, if anything changes.
+
+        Denies pods beyond the bounds of their namespace, and those that request a tier where nothing could bound them.
+        """
         if not request.is_about(PODS.group, PODS.plural, (reviews.CREATE,)):
             return AdmissionAnswer()
         try:
@@ -113,20 +125,30 @@ class PodAdmission:
                 document, "annotations", {names.ANNOTATION_PROFILES_DRAWN_BY: identity}
             )
         warnings += warned
-        if all(each.translates for each in chosen):
-            document, warned = self._translated(document, by_profile=bool(taken))
-            warnings += warned
-        document = translation.with_extended_resource_spec(document)
-        denied = self._why_denied(request.namespace, _as_it_comes(document, request))
+        of = self._class_of(document, by_profile=bool(taken))
+        document, warned = self._translated(document, of, skips=not all(each.translates for each in chosen))
+        warnings += warned
+        document = self._scheduled(translation.with_extended_resource_spec(document), of)
+        denied = self._why_unbounded(document, of)
+        denied = denied or self._why_denied(request.namespace, _as_it_comes(document, request))
         if denied is not None:
             return AdmissionAnswer(warnings=tuple(warnings), denied=denied)
         return AdmissionAnswer(jsonpatch.difference(original, document), tuple(warnings))
 
-    def _translated(self, document: JsonObject, *, by_profile: bool) -> tuple[JsonObject, list[str]]:
-        """The pod with the requests of its class, if that is a translated one, and the warnings."""
+    def _class_of(self, document: JsonObject, *, by_profile: bool) -> PriorityClass:
+        priority_classes = self._becomes.priority_classes
+        return translation.class_of(_read(document), by_profile=by_profile, priority_classes=priority_classes)
+
+    def _translated(self, document: JsonObject, of: PriorityClass, *, skips: bool) -> tuple[JsonObject, list[str]]:
+        """The pod with the requests of its class, if that is a translated one, and the warnings.
+
+        It keeps its requests by annotation, or if a profile `skips` the translation. If it requests a tier's resources
+        by itself, it gets limits anyway.
+        """
         pod, becomes = _read(document), self._becomes
-        of = translation.class_of(pod, by_profile=by_profile, priority_classes=becomes.priority_classes)
-        if of not in becomes.classes or pod.metadata.annotation(names.ANNOTATION_SKIP_UPDATE_RESOURCES) is not None:
+        skips = skips or pod.metadata.annotation(names.ANNOTATION_SKIP_UPDATE_RESOURCES) is not None
+        is_exempt = skips and (becomes.limits is None or asked_class(pod) is PriorityClass.NONE)
+        if of not in becomes.classes or is_exempt:
             return document, []
         if translation.asks_as_a_whole(document):
             return document, [f"requests stay as they are: {of} cannot be asked for in spec.resources"]
@@ -138,6 +160,30 @@ class PodAdmission:
             return document, [f"requests stay as they are: {error}"]
         changed, warning = priorities.prioritized(changed, of, becomes.priority_classes, self._sources.priority_class)
         return translation.named(changed, of), [*warned, *filter(None, [warning])]
+
+    def _scheduled(self, document: JsonObject, of: PriorityClass) -> JsonObject:
+        spec, name = document["spec"], self._scheduler()
+        is_free = spec.get("schedulerName") in (None, "", names.DEFAULT_SCHEDULER) and not spec.get("nodeName")
+        if name and is_free and of in self._becomes.classes:
+            return translation.with_spec(document, schedulerName=name)
+        return document
+
+    def _why_unbounded(self, document: JsonObject, of: PriorityClass) -> str | None:
+        """Why the pod's use of the tier that it requests cannot be limited; None if it can, or if koordlets do that."""
+        asked = asked_class(_read(document))
+        if self._becomes.limits is None or asked not in self._becomes.classes:
+            return None
+        requested = " and ".join(translation.RESOURCE_NAMES[asked].values())
+        if of not in translation.RESOURCE_NAMES:
+            return (
+                f"a pod of class {of} cannot request {requested}: request cpu and memory, or make it a {asked} pod by "
+                f"label {names.LABEL_PRIORITY_CLASS} and priority"
+            )
+        if translation.asks_as_a_whole(document):
+            return (
+                f"cpu and memory in spec.resources cannot stand beside {requested} in containers: remove spec.resources"
+            )
+        return None
 
     def _selected(self, pod: Pod, namespace: str) -> list[Profile]:
         return profiles.selected(

@@ -9,11 +9,10 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from manager.nodeside.webhook import strategic
 from manager.nodeside.webhook.jsonpatch import JsonObject
-from manager.nodeside.webhook.translation import with_metadata
+from manager.nodeside.webhook.translation import with_metadata, with_spec
 from shared import names
 from shared.api.meta import ObjectMeta, Wire, prepared
 from shared.api.profile import ClusterColocationProfile, ProfileSpec
@@ -110,14 +109,14 @@ def applied(
     pod = _mapped(pod, "annotations", spec.annotation_keys_mapping)
     pod = _suffixed(pod, spec.label_suffixes)
     if spec.scheduler_name:
-        pod = _with_spec(pod, schedulerName=spec.scheduler_name)
+        pod = with_spec(pod, schedulerName=spec.scheduler_name)
     if spec.qos_class:
         pod = with_metadata(pod, "labels", {names.LABEL_QOS_CLASS: spec.qos_class})
     if spec.priority_class_name:
         chosen = priority_class(spec.priority_class_name)
         if chosen is None:
             raise UnknownPriorityClass(spec.priority_class_name)
-        pod = _with_spec(
+        pod = with_spec(
             pod,
             priorityClassName=spec.priority_class_name,
             priority=chosen.value,
@@ -147,10 +146,6 @@ def _suffixed(pod: JsonObject, suffixes: Mapping[str, str] | None) -> JsonObject
         if key in present and not present[key].endswith(suffix)
     }
     return with_metadata(pod, "labels", found) if found else pod
-
-
-def _with_spec(pod: JsonObject, **values: Any) -> JsonObject:
-    return {**pod, "spec": {**pod["spec"], **values}}
 
 
 def _percent(probability: int | str | None) -> int | None:

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -15,6 +15,7 @@ from manager.nodeside.webhook import reviews
 from manager.nodeside.webhook.reviews import AdmissionAnswer
 from shared import web
 from shared.errors import InvalidInput
+from shared.metric_families import CounterFamily
 from shared.telemetry import OncePerMinute
 
 if TYPE_CHECKING:
@@ -28,23 +29,24 @@ MAX_BODY_BYTES = 8 << 20
 
 Review = Callable[[reviews.AdmissionRequest], AdmissionAnswer]
 
+_WEBHOOK_REVIEWS = CounterFamily(
+    "headroom_manager_webhook_reviews",
+    "Admission reviews, by outcome. `refused`: not a valid review; `error`: the manager failed.",
+    ("webhook", "outcome"),
+)
+_WEBHOOK_ERRORS = CounterFamily(
+    "headroom_manager_webhook_errors",
+    "Reviews that failed in the manager; the pods were allowed without change.",
+    ("webhook",),
+)
+
 
 class WebhookCounters:
     """Counters of requests and outcomes."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.reviews = Counter(
-            "headroom_manager_webhook_reviews",
-            "Reviews by what became of them; `refused` was no review, `error` is our own",
-            ["webhook", "outcome"],
-            registry=registry,
-        )
-        self.errors = Counter(
-            "headroom_manager_webhook_errors",
-            "Reviews that failed on our side, and were allowed without change",
-            ["webhook"],
-            registry=registry,
-        )
+        self.reviews = _WEBHOOK_REVIEWS.register(registry)
+        self.errors = _WEBHOOK_ERRORS.register(registry)
 
 
 def application(webhooks: Mapping[str, Review], counters: WebhookCounters) -> "ASGIApp":
@@ -69,7 +71,7 @@ def _route(name: str, review: Review, counters: WebhookCounters) -> Route:
             asked = reviews.decode(body)
         except InvalidInput as problem:
             counters.reviews.labels(name, "refused").inc()
-            logger.warning("no review: %s", problem, extra={"webhook": name})
+            logger.warning("the admission review was not answered: %s", problem, extra={"webhook": name})
             return PlainTextResponse(f"{problem}\n", 400)
         try:
             given = review(asked)

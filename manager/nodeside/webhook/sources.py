@@ -5,7 +5,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry
 
 from manager.nodeside.reports import PersistentProblems, ReportedProblem
 from manager.nodeside.webhook import profiles
@@ -21,6 +21,8 @@ from shared.kube.informer import Informer
 from shared.kube.object_cache import Change, ChangeKind
 from shared.kube.resources import CLUSTERCOLOCATIONPROFILES, NAMESPACES, PRIORITYCLASSES
 from shared.kube.watch import WatchTimes
+from shared.metric_families import GaugeFamily
+from shared.stop import Stop
 from shared.telemetry import Loops
 
 logger = logging.getLogger(__name__)
@@ -28,6 +30,10 @@ logger = logging.getLogger(__name__)
 _KIND = ClusterColocationProfile.__name__
 PROFILE_REFUSED = "ColocationProfileInvalid"
 _LOOK_SECONDS = 2.0  # the API server does not wait for long
+
+_WEBHOOK_REFUSED_PROFILES = GaugeFamily(
+    "headroom_manager_webhook_refused_profiles", "ClusterColocationProfiles whose newest version is invalid."
+)
 
 
 class Sources:
@@ -59,11 +65,7 @@ class Sources:
             "priorityclasses": self._priority_classes,
             "namespaces": namespaces,
         }
-        Gauge(
-            "headroom_manager_webhook_refused_profiles",
-            "ClusterColocationProfiles whose newest version means nothing",
-            registry=registry,
-        ).set_function(lambda: len(self._refused))
+        _WEBHOOK_REFUSED_PROFILES.register(registry).set_function(lambda: len(self._refused))
 
     def start(self, loops: Loops) -> None:
         """Watches what only the webhook reads, until the loops end."""
@@ -88,7 +90,7 @@ class Sources:
             found = self._client.single_attempt(_LOOK_SECONDS).get(NAMESPACES, name, into=Namespace)
         return found.metadata.labels or {}
 
-    def _follow_profiles(self, stop: threading.Event) -> None:
+    def _follow_profiles(self, stop: Stop) -> None:
         if kinds.wait_for(self._client, CLUSTERCOLOCATIONPROFILES, stop, absent=self._no_profiles.set):
             self._no_profiles.clear()
             self._profiles.run(stop)
@@ -108,6 +110,6 @@ class Sources:
 
     def _refuse(self, meta: ObjectMeta, problem: InvalidInput) -> None:
         self._refused.add(meta.name)
-        logger.error("profile refused, its last good version stays: %s", problem)
+        logger.error("profile rejected, its last valid version stays in effect: %s", problem)
         regarding = ObjectRef(CLUSTERCOLOCATIONPROFILES.api_version, _KIND, meta.name, "", meta.uid)
         self._standing.replace(f"{_KIND} {meta.name}", [ReportedProblem(regarding, PROFILE_REFUSED, str(problem))])

@@ -127,6 +127,11 @@ def with_extended_resource_spec(pod: JsonObject) -> JsonObject:
     return with_metadata(pod, "annotations", {names.ANNOTATION_EXTENDED_RESOURCE_SPEC: text})
 
 
+def with_spec(pod: JsonObject, **values: Any) -> JsonObject:
+    """The pod with these fields of its spec."""
+    return {**pod, "spec": {**pod["spec"], **values}}
+
+
 def with_metadata(pod: JsonObject, part: str, values: Mapping[str, str]) -> JsonObject:
     """The pod with these labels or annotations, which override its own."""
     metadata = _metadata(pod)

@@ -3,17 +3,19 @@
 import ssl
 from collections.abc import Callable, Collection, Iterable
 
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry
 
 from manager.nodeside.webhook import server
 from manager.nodeside.webhook.configmap import ConfigAdmission
 from manager.nodeside.webhook.pods import PodAdmission, Translation, WhyDenied, deny_none
 from manager.nodeside.webhook.server import WebhookCounters
 from manager.nodeside.webhook.sources import Sources
+from manager.nodeside.webhook.tier_scheduler import TierScheduler
 from manager.pods import NOTHING, PodRecord
 from manager.settings import ManagerSettings
 from shared import web
 from shared.api.core import Node
+from shared.metric_families import GaugeFamily
 from shared.names import PriorityClass
 from shared.telemetry import Loops
 from shared.web.limits import Limits
@@ -23,6 +25,11 @@ MUTATE_PODS, VALIDATE_CONFIG = "mutate-pods", "validate-config"
 
 # API servers close an idle connection after 90 s; a server that closes first loses requests under way.
 LIMITS = Limits(keep_alive_seconds=120)
+
+_WEBHOOK_UNTRANSLATED_PODS = GaugeFamily(
+    "headroom_manager_webhook_untranslated_pods",
+    "Pods of an offered tier on nodes with native requests only, because no webhook translated them.",
+)
 
 
 class Webhook:
@@ -37,10 +44,13 @@ class Webhook:
         nodes: Callable[[], Iterable[Node]],
         tls: ssl.SSLContext,
         why_denied: WhyDenied = deny_none,
+        scheduler: TierScheduler | None = None,
     ) -> None:
         self._sources = sources
         namespace = settings.config_namespace or settings.namespace
-        pods = PodAdmission(sources, Translation.from_settings(settings), why_denied)
+        self._scheduler = scheduler
+        scheduler_name = str if scheduler is None else scheduler.for_new_pods
+        pods = PodAdmission(sources, Translation.from_settings(settings), why_denied, scheduler_name)
         config = ConfigAdmission(namespace, settings.config_name, nodes)
         app = server.application({MUTATE_PODS: pods.review, VALIDATE_CONFIG: config.review}, WebhookCounters(registry))
         # API servers do not authenticate: any client gets an answer, which contains nothing about the cluster.
@@ -53,6 +63,8 @@ class Webhook:
     def start(self, loops: Loops) -> None:
         """Starts to serve."""
         self._sources.start(loops)
+        if self._scheduler is not None:
+            self._scheduler.start(loops)
         self.server.start()
 
     def close(self) -> None:
@@ -64,11 +76,9 @@ def count_untranslated(
 ) -> None:
     """Adds the metric of pods that no webhook has translated."""
     classes = Translation.from_settings(settings).classes
-    Gauge(
-        "headroom_manager_webhook_untranslated_pods",
-        "Pods of an offered tier on nodes that hold native requests only: no webhook translated them",
-        registry=registry,
-    ).set_function(lambda: sum(_is_untranslated(pod, classes) for pod in pods()))
+    _WEBHOOK_UNTRANSLATED_PODS.register(registry).set_function(
+        lambda: sum(_is_untranslated(pod, classes) for pod in pods())
+    )
 
 
 def _is_untranslated(pod: PodRecord, classes: Collection[PriorityClass]) -> bool:

@@ -27,7 +27,7 @@ def attach_instances(row: Input) -> object:
     attached = row.get("attach_calls_ok", 0)
     order = [Joining(f"i-{number}", GROUP, "order", running=row["ready"]) for number in range(row["instances"])]
     found = [each.id for each in order]
-    if fleet.next_step(order, READY_SECONDS, READY_SECONDS) is FleetStep.TERMINATE:
+    if fleet.next_step(order, READY_SECONDS, READY_SECONDS) is FleetStep.GIVE_UP:
         return {"terminated": len(found), "error": True}
     calls: list[Sequence[str]] = []
 

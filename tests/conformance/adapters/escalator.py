@@ -1,4 +1,4 @@
-"""Scaling by utilisation as Escalator does it, under `compat: escalator`."""
+"""Scaling by utilisation under `compat: escalator`."""
 
 import json
 import re
@@ -220,7 +220,7 @@ def pod_group_filter(row: Input) -> object:
 
 
 def pod_requests(row: Input) -> object:
-    pods = [observation.read_pod(_rules(), _pod(each)) for each in row["pods"]]
+    pods = [observation.read_pod(_pod(each)) for each in row["pods"]]
     return _amounts(quantity.total([pod.requests for pod in pods]))
 
 

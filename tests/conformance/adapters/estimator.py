@@ -9,11 +9,12 @@ from manager.autoscaler.estimator import binpacking, problem
 from manager.autoscaler.estimator.binpacking import FastPathCase, Permissions
 from manager.autoscaler.estimator.limits import UNLIMITED, lowest_limit
 from manager.autoscaler.scale_up import balancing
-from manager.autoscaler.scale_up.balancing import IGNORED_LABELS, SimilarityRules
+from manager.autoscaler.settings.estimates import SimilarityRules
 from manager.autoscaler.snapshot import cluster, equivalence_groups, pod_info
 from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, PODS, NodeInfo, NodeTemplate
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
-from manager.autoscaler.snapshot.pod_info import PodInfo, ReferencedObjects
+from manager.autoscaler.snapshot.pod_info import PodInfo
+from manager.autoscaler.snapshot.referenced_objects import ReferencedObjects
 from shared.api.core import Pod
 from tests.conformance.adapters import recommending
 from tests.conformance.matching import Holds
@@ -148,10 +149,10 @@ def estimation_limiter(row: Input) -> object:
 
 
 def are_similar(row: Input) -> object:
-    extra = frozenset(row.get("ignored_labels", ()))
-    compared = frozenset(row.get("balancing_labels", ()))
-    similarity = SimilarityRules(ignored_labels=IGNORED_LABELS | extra, compared_labels=compared)
-    return similarity.are_similar(_template(row["a"]), _template(row["b"]))
+    extra = tuple(row.get("ignored_labels", ()))
+    compared = tuple(row.get("balancing_labels", ()))
+    similarity = SimilarityRules(balancing_ignore_label=extra, balancing_label=compared)
+    return balancing.are_similar(_template(row["a"]), _template(row["b"]), similarity)
 
 
 def _template(given: Input) -> NodeTemplate:

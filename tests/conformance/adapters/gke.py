@@ -11,10 +11,10 @@ from manager.autoscaler.cloudprovider import gke
 from manager.autoscaler.cloudprovider.contract import Created, GroupSpec
 from manager.autoscaler.cloudprovider.errors import ProviderError
 from manager.autoscaler.cloudprovider.simulated import fake_nodes
-from manager.autoscaler.cloudprovider.simulated.books import Books
-from manager.autoscaler.cloudprovider.simulated.ledger import Unwritten
+from manager.autoscaler.cloudprovider.simulated.cloud_state import SimulatedState
 from manager.autoscaler.cloudprovider.simulated.offer import MachineOffer
 from manager.autoscaler.cloudprovider.simulated.provider import SimulatedProvider
+from manager.autoscaler.cloudprovider.simulated.state_store import Unwritten
 from manager.autoscaler.pricing.gce import LABEL_ACCELERATOR
 from manager.autoscaler.pricing.model import NVIDIA_GPU
 from manager.autoscaler.scale_up.candidate_labels import GpuRules, gpu_demands
@@ -65,7 +65,7 @@ def _made(spec: GroupSpec, zone: str | None) -> tuple[Created, Node]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "cloud.yaml"
         path.write_text(yaml.safe_dump({"autoprovisioning": {"zones": [zone or ""]}}))
-        cloud = SimulatedProvider(MachineOffer(path), Unwritten(Books), list, ManualClock())
+        cloud = SimulatedProvider(MachineOffer(path), Unwritten(SimulatedState), list, ManualClock())
         created = cloud.create_group(spec)
         return created, cloud.template(created.main.id)
 

@@ -12,12 +12,13 @@ from manager.autoscaler.cluster_state.registry import (
     drop_old_backoffs,
     remove_backoff,
 )
-from manager.autoscaler.cluster_state.state import BackoffTimes, HealthLimits, Readiness
+from manager.autoscaler.cluster_state.state import Readiness, bears
 from manager.autoscaler.estimator import limits
 from manager.autoscaler.estimator.limits import Allowance, Quota
 from manager.autoscaler.scale_up import orchestrator
 from manager.autoscaler.scale_up.balancing import GroupSize, balance_sizes
 from manager.autoscaler.scale_up.options import ScaleUpInput, ScaleUpSettings
+from manager.autoscaler.settings.estimates import BackoffTimes, HealthLimits
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import NodeInfo
 from shared.api.selectors import LabelSelector
@@ -76,7 +77,7 @@ def balanced(row: Input) -> object:
 
 def cluster_health(row: Input) -> object:
     allowed = HealthLimits(row["ok_total_unready_count"], row["max_total_unready_percentage"])
-    return {"healthy": allowed.bear(unready=row["unready"], total=row["total"])}
+    return {"healthy": bears(allowed, unready=row["unready"], total=row["total"])}
 
 
 def acceptable_range(row: Input) -> object:

@@ -9,7 +9,7 @@ from manager.nodeside import policy
 from manager.nodeside.nodemetric import spec
 from manager.nodeside.noderesource import explain, mid, writing
 from manager.nodeside.noderesource.explain import Known
-from manager.nodeside.noderesource.writing import NodeWriteRule, Write, WriteRule
+from manager.nodeside.noderesource.writing import NodeWriteRule, WriteRule
 from manager.nodeside.policy import ClusterPolicy
 from manager.pods import NodeRequests
 from shared import names, quantity
@@ -17,7 +17,7 @@ from shared.api import colocation
 from shared.api.colocation import DEFAULTS, NodeStrategy
 from shared.api.core import ConfigMap, Node
 from shared.api.meta import ObjectMeta
-from shared.api.nodemetric import NodeMetricSpec
+from shared.api.nodemetric_spec import NodeMetricSpec
 from shared.errors import InvalidInput
 from shared.names import Tier
 from shared.quantity import Resources
@@ -121,16 +121,11 @@ def mid_prepare(row: Input) -> object:
 
 
 def node_sync(row: Input) -> object:
-    """Status by the write rule. What changes in metadata is an annotation that follows the label."""
+    """Status by the write rule; metadata changes only together with it."""
     old, new, age = dict(row.get("old") or {}), row.get("new"), row.get("lastUpdateAgeSeconds")
     rule = _rule(row, last_write=None if age is None else NOW - age)
-    followed = {"follows": "label"} if row.get("watchedLabelChanged") else {}
-    if new is None:
-        return {"syncStatus": False, "syncMeta": False}
-    reason = writing.needed(old, dict(new), sorted({*old, *new}), rule)
-    found = writing.plan(Node(metadata=ObjectMeta(name="node")), {}, rule, annotations=followed)
-    is_written = isinstance(found, Write) and "annotations" in msgspec.to_builtins(found.patch)["metadata"]
-    return {"syncStatus": reason is not None, "syncMeta": is_written}
+    reason = None if new is None else writing.needed(old, dict(new), sorted({*old, *new}), rule)
+    return {"syncStatus": reason is not None, "syncMeta": False}
 
 
 def resource_diff(row: Input) -> object:

@@ -6,7 +6,7 @@ from typing import Any
 from manager.autoscaler.cloudprovider.clusterapi.annotations import GroupAnnotations
 from manager.autoscaler.cloudprovider.errors import InvalidAnswer
 from manager.autoscaler.disruption import candidates, disruption_limits
-from manager.autoscaler.disruption.consolidation_rules import ConsolidationRules
+from manager.autoscaler.disruption.rules import ConsolidationRules
 from shared import durations
 from shared.api.core import Pod, PodSpec
 from shared.api.meta import ObjectMeta
@@ -35,7 +35,7 @@ def budget(row: Input) -> object:
 
 def balance(row: Input) -> object:
     score = candidates.balance_score(row["saving"], row["price"], row["disturbed"], row["disruption"])
-    return {"score": score, "approved": score >= ConsolidationRules().balance}
+    return {"score": score, "approved": score >= ConsolidationRules().consolidation_balance}
 
 
 def bounds(row: Input) -> object:

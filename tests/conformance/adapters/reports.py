@@ -3,6 +3,7 @@
 import tempfile
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -21,6 +22,7 @@ from shared.api.core import Pod
 from shared.api.meta import ObjectMeta
 from shared.api.nodemetric import ResourceMap
 from shared.quantity import MILLI_PER_CORE, Resources
+from tests.conformance.matching import KnownDifference
 
 Input: TypeAlias = Any  # JSON of another project's making
 
@@ -32,7 +34,7 @@ def nodemetric_reporter(given: Input) -> object:
         return {"coldStart": measurements.in_cold_start(given["sampleRangeSeconds"], given["windowSeconds"], ratio)}
     if "numa" in given:
         return {"numaUsages": numa_usages(given["numa"])}
-    base = policy.from_settings(AgentSettings(shortest_reporting_interval_seconds=30))
+    base = replace(policy.from_settings(AgentSettings()), shortest_interval_seconds=30)
     found = policy.overridden(base, {key: value for key, value in given.items() if value is not None})
     return {"intervalSeconds": int(found.intervals.report), "aggregateDurationSeconds": found.aggregate_seconds}
 
@@ -72,14 +74,13 @@ def collector(given: Input) -> object:
 
 
 def system(given: Input) -> object:
-    """The node's usage beyond pods and host applications, of one tick."""
-    hosted = given.get("hostApps") or []
-    hosted = [hosted] if isinstance(hosted, dict) else hosted
-    applications = {f"application-{place}": _usage(one) for place, one in enumerate(hosted)}
+    """The node's usage beyond its pods, of one tick."""
+    if given.get("hostApps"):
+        raise KnownDifference("host applications are not measured apart: their usage counts as the system's")
     pods = {f"pod-{place}": _usage(one) for place, one in enumerate(given["pods"])}
     described = [describe(Pod(metadata=ObjectMeta(uid=uid))) for uid in pods]
-    roster = Roster(described, pods, (), applications)
-    rows = roster.values(Sample(_usage(given["node"]), pods, host_applications=applications)).reshape(-1)
+    roster = Roster(described, pods, ())
+    rows = roster.values(Sample(_usage(given["node"]), pods)).reshape(-1)
     found = dict(zip(roster.keys, rows.tolist(), strict=True))
     return {metric.value: found[SeriesKey(Kind.SYSTEM, "", metric)] for metric in (Metric.CPU, Metric.MEMORY)}
 

@@ -5,8 +5,7 @@ from typing import Any
 
 from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.pricing.model import NVIDIA_GPU
-from manager.autoscaler.scale_down import budgets, drain, planner
-from manager.autoscaler.scale_down.budgets import AtomicSize, CroppedBuckets, DeletionCounts, NodeBucket, ShrinkingGroup
+from manager.autoscaler.scale_down import drain, planner
 from manager.autoscaler.scale_down.drain import (
     DisruptionBudget,
     DrainInfo,
@@ -15,10 +14,11 @@ from manager.autoscaler.scale_down.drain import (
     RemainingDisruptions,
 )
 from manager.autoscaler.scale_down.eligibility import ANNOTATION_DISABLED, node_utilization
-from manager.autoscaler.scale_down.inputs import ScaleDownInputs
+from manager.autoscaler.scale_down.inputs import ScaleDownInputs, ShrinkingGroup
+from manager.autoscaler.scale_down.planner import AtomicSize, CroppedBuckets, NodeBucket
 from manager.autoscaler.scale_down.pods_on_nodes import PodOnNode
-from manager.autoscaler.scale_down.removal_status import NodeStanding
-from manager.autoscaler.scale_down.rules import DrainRules, GroupRules, Parallelism, ScaleDownRules
+from manager.autoscaler.scale_down.removal_status import DeletionCounts, GroupRules, NodeStanding, ScaleDownRules
+from manager.autoscaler.settings.scale_down import DrainRules, Parallelism, RemovalRules
 from manager.autoscaler.snapshot.cluster import PODS, TAINT_TO_BE_DELETED, NodeInfo, NodeState
 from manager.autoscaler.snapshot.equivalence_groups import DAEMON_SET
 from manager.autoscaler.snapshot.pod_info import PodInfo
@@ -31,7 +31,7 @@ Input = dict[str, Any]  # a row's input, JSON of the row's own making
 NOW = 1_700_000_000.0
 HOUR = 3600.0
 GPU_LABEL = "cloud.google.com/gke-accelerator"
-PARALLELISM = Parallelism(nodes=10, drained=5)  # of all rows
+PARALLELISM = Parallelism(max_scale_down_parallelism=10, max_drain_parallelism=5)  # of all rows
 
 
 def utilization_of_row(row: Input) -> object:
@@ -64,7 +64,10 @@ def eligible(row: Input) -> object:
         NodeInfo("other", {}, {}, (), amounts, amounts),
     ]
     pods = [_placed("used", row.get("used", 0), None), _placed("ds", row.get("ds", 0), DAEMON_SET)]
-    group = GroupRules(utilization_threshold=row.get("threshold", 0.5), ignores_daemons=row.get("ignore_ds", False))
+    group = GroupRules(
+        scale_down_utilization_threshold=row.get("threshold", 0.5),
+        ignore_daemonsets_utilization=row.get("ignore_ds", False),
+    )
     situation = ScaleDownInputs(
         NOW,
         nodes,
@@ -72,7 +75,7 @@ def eligible(row: Input) -> object:
         groups={"g": ShrinkingGroup(Group("g", 0, 10, 1), group)},
         group_of={"n": "g"},
     )
-    rules = ScaleDownRules(unready_enabled=row.get("scale_down_unready", True))
+    rules = ScaleDownRules(removal=RemovalRules(scale_down_unready_enabled=row.get("scale_down_unready", True)))
     verdict = planner.decide(situation, rules).statuses["n"]
     return "unneeded" if verdict.standing is NodeStanding.UNNEEDED else verdict.reason
 
@@ -87,8 +90,11 @@ def drain_rule(row: Input) -> object:
     listed = []
     if row.get("pdb") or "pdb_ns" in row:
         listed.append(DisruptionBudget(str(row.get("pdb_ns", namespace)), "budget", LabelSelector(), 1))
-    rules = DrainRules(skips_custom_controllers=row.get("skip_custom", True))
-    ages = {"< timeout": rules.system_pod_seconds / 2, "> timeout": rules.system_pod_seconds * 2}
+    rules = DrainRules(skip_nodes_with_custom_controller_pods=row.get("skip_custom", True))
+    ages = {
+        "< timeout": rules.blocking_system_pod_distruption_timeout_seconds / 2,
+        "> timeout": rules.blocking_system_pod_distruption_timeout_seconds * 2,
+    }
     kind = row.get("owner", "ReplicaSet")
     volumes = [tuple(each.split(":")) for each in row.get("volumes", ())]
     pod = DrainInfo(
@@ -111,7 +117,7 @@ def drain_rule(row: Input) -> object:
 
 
 def scale_down_budget(row: Input) -> object:
-    found = budgets.crop(
+    found = planner.crop(
         [NodeBucket("group", tuple(f"empty-{number}" for number in range(row["empty"])))],
         [NodeBucket("group", tuple(f"drained-{number}" for number in range(row["drain"])))],
         {},
@@ -139,7 +145,7 @@ def scale_down_budget_atomic(row: Input) -> object:
         ]
         for part in ("empty", "drain")
     )
-    found = budgets.crop(empty, drained, atomic, DeletionCounts(), PARALLELISM)
+    found = planner.crop(empty, drained, atomic, DeletionCounts(), PARALLELISM)
     return {name: [[each.group, len(each.nodes)] for each in part] for name, part in _parts(found).items()}
 
 

@@ -15,12 +15,12 @@ from manager.autoscaler.estimator.limits import UNLIMITED, Quota, ResourceBounds
 from manager.autoscaler.expander.priority import Pattern, Priorities
 from manager.autoscaler.pricing.model import NVIDIA_GPU
 from manager.autoscaler.scale_up import balancing, candidates, groups, orchestrator
-from manager.autoscaler.scale_up.balancing import IGNORED_LABELS, SimilarityRules
 from manager.autoscaler.scale_up.candidates import AutoprovisioningRules
 from manager.autoscaler.scale_up.capacity_quotas import CapacityLimits
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcome
 from manager.autoscaler.scale_up.groups import Headroom, QuotaUsage
 from manager.autoscaler.scale_up.options import EstimateRules, ScaleUpInput, ScaleUpSettings
+from manager.autoscaler.settings.estimates import SimilarityRules
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import PODS, NodeInfo, NodeTemplate
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
@@ -118,11 +118,11 @@ def _settings(row: Input) -> ScaleUpSettings:
         bounds=bounds,
         max_nodes_total=row.get("max_nodes_total", UNLIMITED),
         estimates=EstimateRules(
-            similarity=SimilarityRules(ignored_labels=IGNORED_LABELS | {_label(each) for each in _given_quotas(row)}),
-            balance_similar=row.get("balance_similar", False),
-            all_or_nothing=row.get("all_or_nothing", False),
+            similarity=SimilarityRules(balancing_ignore_label=tuple({_label(each) for each in _given_quotas(row)})),
+            balance_similar_node_groups=row.get("balance_similar", False),
+            scale_up_all_or_nothing=row.get("all_or_nothing", False),
         ),
-        enforces_min_size="pending" not in row and "choice" not in row,
+        enforce_node_group_min_size="pending" not in row and "choice" not in row,
     )
 
 
@@ -288,8 +288,7 @@ def seed_nap_limits(row: Input) -> object:
         )
         if groups.skip_reason(state, room, QuotaUsage(), ownership):
             return 0
-        grown, _ = balancing.balance_nodes([state], state.room, room, QuotaUsage(), [])
-        return sum(each.nodes for each in grown)
+        return balancing.balance_nodes([state], state.room, room, QuotaUsage()).node_count
 
     by_machine = {each["machine"]: (each["count"], growth(name, each)) for name, each in given.items()}
     new = growth("nodeautoprovisioning-new", {"cpu": 1, "count": 0})

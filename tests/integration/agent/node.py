@@ -31,7 +31,7 @@ class Steady:
         used = {pod.metadata.uid: Usage(0.5, GIB) for pod in pods}
         whole = Usage(0.25 + 0.5 * len(used), 2 * GIB + len(used) * GIB)
         stalled = {SeriesKey(Kind.POD, uid, Metric.PSI_CPU_SOME): 0.25 for uid in used}
-        return Sample(whole, used, {f"{uid}/c": usage for uid, usage in used.items()}, {}, stalled)
+        return Sample(whole, used, {f"{uid}/c": usage for uid, usage in used.items()}, stalled)
 
 
 class Node:

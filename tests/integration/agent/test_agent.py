@@ -81,8 +81,8 @@ def test_a_bad_report_policy_is_shown_too(node: Node) -> None:
     node.add_node_metric()
     node.agent()
     eventually(lambda: node.condition("PolicyAccepted") == "True/Applied")
-    interval = {"spec": {"metricCollectPolicy": {"reportIntervalSeconds": 2**31}}}
-    node.client.patch(NODEMETRICS, node.name, interval)
+    windows = {"spec": {"metricCollectPolicy": {"nodeAggregatePolicy": {"durations": ["169h"]}}}}
+    node.client.patch(NODEMETRICS, node.name, windows)
     eventually(lambda: node.condition("PolicyAccepted") == "False/InvalidPolicy")
 
 
@@ -192,9 +192,11 @@ def test_the_daemon_ends_cleanly_on_sigterm_and_refuses_bad_settings(node: Node,
         process.communicate(timeout=ENDS_SECONDS)
     assert process.returncode == 0
     assert not list(node.state_dir.glob("*.tmp"))
-    refused = subprocess.run([*command, "--sigma-cpu", "-1"], capture_output=True, text=True, check=False)
+    refused = subprocess.run(
+        [*command, "--target-violation-percent", "-1"], capture_output=True, text=True, check=False
+    )
     assert refused.returncode == 2
-    assert "sigma-cpu" in refused.stderr
+    assert "target-violation-percent" in refused.stderr
 
 
 @ours

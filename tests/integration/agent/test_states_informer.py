@@ -10,21 +10,12 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from agent.states_informer.host_applications import NodeSLOFollower
 from agent.states_informer.informer import StatesInformer
 from agent.states_informer.pods import NodePod
-from agent.states_informer.refusals import Refusals
-from shared.api.nodeslo import CgroupBase, HostApplication
-from shared.clock import ManualClock
-from shared.kube import kinds
-from shared.kube.client import Client
-from shared.kube.errors import NotFound
-from shared.kube.resources import NODES, NODESLOS, PODS
-from shared.kube.retry import ONCE
+from shared.kube.resources import NODES, PODS
 from shared.telemetry import Loops
 from tests.support import eventually
 from tests.support.apiserver import ApiServer
-from tests.support.custom_kinds import CRDS
 
 ours = pytest.mark.own_decision("the same events empty the same cache, whichever API server sent them")
 
@@ -76,60 +67,3 @@ def test_hundreds_of_pods_that_come_and_go_leave_nothing_behind(server: ApiServe
     eventually(
         lambda: not [one for one in gc.get_objects() if isinstance(one, NodePod) and one.pod.spec.node_name == node]
     )
-
-
-def test_a_node_slo_is_followed_once_the_cluster_has_the_kind(server: ApiServer, loops: Loops) -> None:
-    node, clock = f"node-{uuid.uuid4().hex[:8]}", ManualClock()
-    heard: list[tuple[HostApplication, ...]] = []
-    follower = NodeSLOFollower(
-        Client(server.connection, "test", retry=ONCE, clock=clock),
-        node,
-        Refusals(CollectorRegistry()),
-        on_change=heard.append,
-    )
-    follower.start(loops)
-    client = server.client()
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {"name": "v1alpha1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-    kind = {"kind": "NodeSLO", "listKind": "NodeSLOList", "plural": "nodeslos", "singular": "nodeslo"}
-    spec = {"group": NODESLOS.group, "scope": "Cluster", "names": kind, "versions": [version]}
-    name = f"{NODESLOS.plural}.{NODESLOS.group}"
-    client.create(
-        CRDS,
-        {"apiVersion": CRDS.api_version, "kind": "CustomResourceDefinition"}
-        | {"metadata": {"name": name}, "spec": spec},
-    )
-    application = {
-        "name": "nginx",
-        "priority": "koord-prod",
-        "qos": "LS",
-        "cgroupPath": {"base": "CgroupRoot", "parentDir": "host-latency-sensitive", "relativePath": "nginx/"},
-    }
-    slo = {
-        "apiVersion": NODESLOS.api_version,
-        "kind": "NodeSLO",
-        "metadata": {"name": node},
-        "spec": {"hostApplications": [application], "cpuBurstStrategy": {"policy": "none"}},
-    }
-
-    def created() -> bool:
-        try:
-            client.create(NODESLOS, slo)
-        except NotFound:
-            return False  # the kind is not served yet
-        return True
-
-    eventually(created)
-
-    def told() -> bool:
-        clock.advance(kinds.ABSENT_SECONDS)
-        return bool(heard)
-
-    eventually(told)
-    ((found,),) = heard
-    assert (found.name, found.priority, found.qos) == ("nginx", "koord-prod", "LS")
-    assert found.cgroup_path is not None
-    assert found.cgroup_path.base is CgroupBase.ROOT
-    client.patch(NODESLOS, node, {"spec": {"hostApplications": None}})
-    eventually(lambda: heard[-1] == ())
-    client.delete(CRDS, name)

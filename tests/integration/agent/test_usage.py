@@ -23,8 +23,7 @@ from agent.metrics_advisor.local import LocalSource
 from agent.metrics_advisor.pod_cgroups import PodCgroups
 from agent.metrics_advisor.processes import PodProcesses
 from shared.api.core import ContainerStatus, Pod
-from shared.api.nodeslo import CgroupPath, HostApplication
-from tests.integration.agent.conftest import BURN, CGROUP_ROOT, CONTROLLERS, Machine, PodGroup
+from tests.integration.agent.conftest import BURN, CGROUP_ROOT, Machine, PodGroup
 from tests.support import certain, eventually
 from tests.unit.agent.pods import pod
 
@@ -202,22 +201,6 @@ def test_a_container_is_measured_below_its_pod(machine: Machine) -> None:
 
     eventually(settled, interval_seconds=0.1)
     assert process.poll() is None
-    source.close()
-
-
-def test_a_host_application_is_measured_by_its_path(machine: Machine) -> None:
-    relative = f"{machine.layout.parent}/daemon"
-    directories = [machine.layout.hierarchy.roots[controller] / relative for controller in CONTROLLERS]
-    group = machine.add(PodGroup("daemon", directories))
-    group.run(BURN)
-    application = HostApplication("daemon", cgroup_path=CgroupPath(relative_path=relative))
-    source = LocalSource(cgroup_root=CGROUP_ROOT, host_applications=[application])
-
-    def burning() -> bool:
-        sample = source.sample([])
-        return sample is not None and sample.host_applications.get("daemon", Usage(0, 0)).cpu_cores > 0.01
-
-    eventually(burning, interval_seconds=0.5)
     source.close()
 
 

@@ -1,10 +1,14 @@
 """The real kubectl against the server: what a person types."""
 
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+import yaml
 
-from tests.integration.apiserver.conftest import Api, Kubectl
+from tests.integration.apiserver.conftest import Api, Kubectl, pod
+from tests.support.apiserver import ApiServer
 
 NODE: dict[str, Any] = {
     "apiVersion": "v1",
@@ -41,6 +45,11 @@ def test_nodes_are_shown_and_changed(kubectl: Kubectl, unique: str) -> None:
     assert "SchedulingDisabled" in kubectl(f"get node {unique}")
     kubectl(f"wait --for=condition=Ready node/{unique} --timeout=60s")
     assert kubectl(f"delete node {unique}") == f'node "{unique}" deleted\n'
+
+
+def test_a_raw_path_is_answered(kubectl: Kubectl, server: ApiServer) -> None:
+    prefix = f"/{server.token}" if server.ca_file is None else ""
+    assert '"nodemetrics/status"' in kubectl(f"get --raw {prefix}/apis/slo.koordinator.sh/v1alpha1")
 
 
 def test_objects_are_applied(kubectl: Kubectl, unique: str) -> None:
@@ -130,7 +139,6 @@ def test_a_node_is_drained(kubectl: Kubectl, unique: str) -> None:
     [
         ("api-resources", "nodemetrics"),
         ("api-versions", "slo.koordinator.sh/v1alpha1"),
-        ("get --raw /apis/slo.koordinator.sh/v1alpha1", '"nodemetrics/status"'),
         ("get leases -A", ""),
         ("get ns", "kube-node-lease"),
         ("get crd", "nodemetrics.slo.koordinator.sh"),
@@ -139,3 +147,62 @@ def test_a_node_is_drained(kubectl: Kubectl, unique: str) -> None:
 )
 def test_the_cluster_answers(kubectl: Kubectl, command: str, part: str) -> None:
     assert part in kubectl(command)
+
+
+@pytest.mark.own_decision("a whole API server reads protobuf, and controllers act on what it stores")
+@pytest.mark.parametrize("command", ["create namespace {}", "create deployment {} --image=none"])
+def test_what_kubectl_sends_as_protobuf_is_answered_with_a_command_that_works(
+    command: str, kubectl: Kubectl, unique: str
+) -> None:
+    given = command.format(unique)
+    said = kubectl(given, fails=True)
+    assert "add `--dry-run=client -o yaml | kubectl apply -f -` to the command" in said
+    assert "make run CLUSTER=node" in said
+    made = yaml.safe_load(kubectl(f"{given} --dry-run=client -o yaml"))
+    assert "created" in kubectl("apply -f -", made)
+
+
+@pytest.mark.own_decision("pods of a whole API server are containers")
+@pytest.mark.parametrize(
+    ("command", "what"),
+    [
+        ("exec {} -- true", "`kubectl exec` or `kubectl cp`"),
+        ("cp {}:/tmp/a {}", "`kubectl exec` or `kubectl cp`"),
+        ("attach {} --pod-running-timeout=60s", "`kubectl attach`"),
+        ("port-forward {} :80", "`kubectl port-forward`"),
+    ],
+)
+def test_what_reaches_into_a_pod_is_answered_with_what_to_do_instead(
+    command: str, what: str, kubectl: Kubectl, api: Api, unique: str, tmp_path: Path
+) -> None:
+    kubectl(f"run {unique} --image=busybox")
+    api.patch(f"/api/v1/namespaces/default/pods/{unique}/status", {"status": {"phase": "Running"}})
+    said = kubectl(command.format(unique, tmp_path / "copy"), fails=True)
+    assert f"no Pod is reached by {what} here" in said
+    assert "make run CLUSTER=node" in said
+    assert "malformed" not in said
+    kubectl(f"delete pod {unique} --grace-period=0 --force")
+
+
+@pytest.mark.own_decision("pods of a whole API server are containers")
+@pytest.mark.parametrize("subresource", ["exec", "attach", "portforward"])
+def test_only_a_pod_that_exists_is_refused_as_out_of_reach(subresource: str, api: Api, namespace: str) -> None:
+    api.ok("POST", f"{namespace}/pods", pod("there"))
+    assert api.fails(501, "POST", f"{namespace}/pods/there/{subresource}")["reason"] == "NotImplemented"
+    assert api.fails(404, "POST", f"{namespace}/pods/gone/{subresource}")["reason"] == "NotFound"
+
+
+@pytest.mark.own_decision("kubectl sends a whole API server its token over TLS")
+def test_the_token_that_begins_a_path_authenticates_and_no_other_does(server: ApiServer) -> None:
+    with httpx.Client(base_url=server.url, headers={"User-Agent": "kubectl/v1.36.0"}) as http:
+        assert http.get(f"/{server.token}/api/v1/nodes").status_code == 200
+        assert http.get("/wrong/api/v1/nodes").status_code == 403
+        without = http.get("/api/v1/nodes")
+    assert without.status_code == 403
+    assert "begin the path of `kubectl get --raw` with that of the server's URL" in without.json()["message"]
+    assert server.token not in without.text
+
+
+@pytest.mark.own_decision("a whole API server reads protobuf")
+def test_what_a_user_may_do_is_said_although_the_question_is_not_read(kubectl: Kubectl) -> None:
+    assert "your user may do everything in it" in kubectl("auth can-i create pods", fails=True)

@@ -1,3 +1,4 @@
+import logging
 import uuid
 from typing import Any
 
@@ -5,7 +6,7 @@ import pytest
 
 from shared.api.core import ConfigMap, Node, Pod
 from shared.api.nodemetric import NodeMetric, NodeMetricStatus
-from shared.kube import errors
+from shared.kube import errors, http
 from shared.kube.client import Client, Patch
 from shared.kube.resources import CONFIGMAPS, NODEMETRICS, NODES, PODDISRUPTIONBUDGETS, PODS, Resource
 from tests.support import eventually
@@ -52,6 +53,21 @@ def test_an_object_lives_from_create_to_delete(client: Client, namespace: str) -
         client.get(CONFIGMAPS, "c", namespace)
     with pytest.raises(errors.NotFound):
         client.delete(CONFIGMAPS, "c", namespace)
+
+
+def test_more_streams_than_idle_connections_may_be_kept_end_without_a_warning(
+    server: ApiServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    transport = http.SocketTransport(server.connection, "test")
+    query = {"watch": "true"}
+    streams = [
+        transport.stream("/api/v1/namespaces", query=query, timeout_seconds=60, idle_seconds=60)
+        for _ in range(2 * http.MAX_IDLE_CONNECTIONS)
+    ]
+    for each in streams:
+        each.close()
+    transport.close()
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING] == []
 
 
 def test_a_list_in_pages_is_complete_and_filtered(client: Client, namespace: str) -> None:

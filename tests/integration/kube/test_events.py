@@ -1,4 +1,3 @@
-import threading
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -7,10 +6,11 @@ import pytest
 from shared.kube.client import Client
 from shared.kube.events import WARNING, ObjectRef, Recorder
 from shared.kube.resources import EVENTS
+from shared.stop import Stop
 from tests.support import eventually
 from tests.support.apiserver import ApiServer
 
-Start: TypeAlias = Callable[[Callable[[threading.Event], None]], threading.Event]
+Start: TypeAlias = Callable[[Callable[[Stop], None]], Stop]
 
 
 @pytest.fixture

@@ -14,10 +14,11 @@ from shared.kube.object_cache import Change, ChangeKind
 from shared.kube.resources import CONFIGMAPS, PODS
 from shared.kube.retry import Jitter
 from shared.kube.watch import WatchScope, WatchTimes
+from shared.stop import Stop
 from tests.support import eventually
 from tests.support.apiserver import ApiServer, rule
 
-Start: TypeAlias = Callable[[Callable[[threading.Event], None]], threading.Event]
+Start: TypeAlias = Callable[[Callable[[Stop], None]], Stop]
 
 
 class Follower:
@@ -142,7 +143,7 @@ def test_whatever_happens_cache_and_announcements_agree_with_the_server_in_the_e
 
 
 def test_many_informers_stop_long_before_the_server_ends_their_watches(server: ApiServer, client: Client) -> None:
-    stop = threading.Event()
+    stop = Stop()
     informers = [Informer(client, PODS, Pod) for _ in range(8)]
     threads = [threading.Thread(target=informer.run, args=(stop,)) for informer in informers]
     for thread in threads:

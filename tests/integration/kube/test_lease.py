@@ -6,10 +6,11 @@ from shared import names
 from shared.clock import SystemClock
 from shared.kube.lease import LeaderElector, LeaseTimes
 from shared.kube.resources import LEASES
+from shared.stop import Stop
 from tests.support import eventually
 from tests.support.apiserver import ApiServer, rule
 
-Start: TypeAlias = Callable[[Callable[[threading.Event], None]], threading.Event]
+Start: TypeAlias = Callable[[Callable[[Stop], None]], Stop]
 
 TIMES = LeaseTimes(lease_seconds=1, renew_deadline_seconds=0.7, retry_seconds=0.1)
 
@@ -31,7 +32,7 @@ class Candidates:
             self.stops.append(start(self._body(number, elector)))
         start(self._witness)
 
-    def _body(self, number: int, elector: LeaderElector) -> Callable[[threading.Event], None]:
+    def _body(self, number: int, elector: LeaderElector) -> Callable[[Stop], None]:
         def started() -> None:
             self.turns += 1
             self.working.add(number)

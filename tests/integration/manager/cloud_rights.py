@@ -1,4 +1,4 @@
-"""What the manager of an installation may do for its cloud, on a real API server."""
+"""What the processes of an installation may do by its values, on a real API server."""
 
 import json
 import os
@@ -13,10 +13,16 @@ from tests.support.apiserver import ApiServer
 
 def grant(cloud_config: dict[str, Any], server: ApiServer, provider: str) -> None:
     """The manager gets the rights that the chart gives for this cloud, and no others."""
-    values = [f"manager.autoscaler.cloudProvider={json.dumps(provider)}"]
-    values += [f"manager.autoscaler.cloudConfig={json.dumps(cloud_config)}"]
+    upgrade(server, {"manager.autoscaler.cloudProvider": provider, "manager.autoscaler.cloudConfig": cloud_config})
+
+
+def upgrade(server: ApiServer, values: dict[str, Any]) -> None:
+    """The release gets these values, and keeps its others."""
     command = [str(binary("helm")), "upgrade", RELEASE, str(CHART), "--namespace", names.INSTALL_NAMESPACE]
-    command += ["--reuse-values", *(part for value in values for part in ("--set-json", value))]
+    command += [
+        "--reuse-values",
+        *(part for path, value in values.items() for part in ("--set-json", f"{path}={json.dumps(value)}")),
+    ]
     environment = os.environ | {"KUBECONFIG": str(server.kubeconfig)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -19,7 +19,6 @@ from manager.autoscaler.cloudprovider.simulated import machines
 from manager.autoscaler.reporting.answers import Decisions, NodesLeft, Plan
 from manager.autoscaler.reporting.group_rows import Groups
 from manager.autoscaler.reporting.node_rows import NodeLeft
-from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from manager.daemon_settings import DaemonSettings
 from manager.main import Manager
 from manager.nodeside import controller
@@ -27,10 +26,9 @@ from manager.nodeside.answers import Explained, Nodes, Status
 from manager.nodeside.scheduling.explained import SchedulingExplained
 from manager.nodeside.webhook.certificates import Rotation
 from manager.nodeside.webhook.serving import AUTHENTICATION, AUTHENTICATION_NAMESPACE
-from manager.settings import ManagerSettings
 from shared import durations, names, quantity
+from shared import settings as settings_module
 from shared.clock import Clock, ManualClock, SystemClock
-from shared.kube import events
 from shared.kube.client import Client
 from shared.kube.errors import AlreadyExists, NotFound
 from shared.kube.resources import CONFIGMAPS, EVENTS, NODEMETRICS, NODES, PODS, SECRETS
@@ -194,7 +192,6 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.setattr(scheduler, "TICK_SECONDS", 0.1)
     monkeypatch.setattr(controller, "_IDLE_SECONDS", 0.2)
-    monkeypatch.setattr(events, "_POLL_SECONDS", 0.2)
     monkeypatch.setattr(actuator, "PAUSE_SECONDS", 0.1)
     monkeypatch.setattr(node_drain, "RETRY_SECONDS", 0.5)
     monkeypatch.setattr(machines, "TICK_SECONDS", 0.25)
@@ -216,8 +213,7 @@ def start_manager(server: ApiServer, cluster: Cluster, short_pauses: None) -> It
         clock = clock or SystemClock()
         registry = CollectorRegistry()
         client = Client(server.manager_connection(), "manager", registry=registry)
-        scaling = {name: chosen.pop(name) for name in AutoscalerSettings.__struct_fields__ if name in chosen}
-        parts = DaemonSettings(autoscaler=AutoscalerSettings(**scaling), manager=ManagerSettings(**chosen))
+        parts = settings_module.combine(DaemonSettings, chosen)
         manager = Manager(parts, client, clock, registry)
         started.append((manager, client))
         manager.start()

@@ -7,7 +7,7 @@ from manager.nodeside.noderesource.report import NodeReport
 from manager.pods import PodRecord, record
 from shared import names
 from shared.api.core import Node, Pod
-from shared.api.nodemetric import ResourceThresholds
+from shared.api.nodemetric_spec import ResourceThresholds
 from shared.kube.errors import NotFound
 from shared.kube.resources import NODES, PODDISRUPTIONBUDGETS, PODS
 from shared.names import Tier
@@ -57,6 +57,13 @@ class Pods:
         status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
         client.patch(PODS, name, {"status": status}, namespace, subresource="status")
 
+    def bind(self, name: str, **requests: str) -> None:
+        """A pod that its creator binds to n1, and that no kubelet has seen."""
+        container = {"name": "c", "image": "i", "resources": {"requests": requests, "limits": requests}}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}}
+        spec = {"nodeName": "n1", "containers": [container]}
+        self.cluster.client.create(PODS, pod | {"spec": spec}, self.cluster.namespace)
+
     def guard(self, name: str) -> None:
         """A disruption budget that allows nobody to evict the pod."""
         client, namespace = self.cluster.client, self.cluster.namespace
@@ -69,6 +76,11 @@ class Pods:
 
     def records(self) -> list[PodRecord]:
         return [record(each) for each in self.cluster.client.list(PODS, self.cluster.namespace, into=Pod).items]
+
+    def reclaim_at(self, name: str) -> str | None:
+        """When the pod will be evicted, as it can read itself."""
+        found = self.cluster.client.get(PODS, name, self.cluster.namespace, into=Pod)
+        return found.metadata.annotation(names.ANNOTATION_RECLAIM_AT)
 
     def leaving(self) -> set[str]:
         """Those evicted, which terminate for as long as no kubelet ends them."""

@@ -154,6 +154,9 @@ def test_explain_and_the_page_ask_with_the_rights_of_the_kubeconfigs_user(
             assert "script-src 'self'" in opened.headers["content-security-policy"]
             assert [row["name"] for row in browser.get(f"{root}api/v1/nodes").json()["nodes"]] == ["n1"]
             assert stranger.get(page.address).status_code == 403  # good once
+            tag = browser.get(f"{root}api/v1/status").headers["etag"]
+            known = browser.get(f"{root}api/v1/status", headers={"if-none-match": tag})
+            assert (known.status_code, known.content) == (304, b"")
             assert browser.get(root, headers={"host": "rebound.example"}).status_code == 403
     finally:
         page.close()

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from manager.autoscaler.actuation import actuator, deletion_machine
 from manager.autoscaler.actuation.actuator import Actuator
-from manager.autoscaler.actuation.deletion_machine import DeletionOptions
+from manager.autoscaler.actuation.node_deletion import DeletionOptions
 from manager.autoscaler.actuation.node_writer import NodeWriter
 from manager.autoscaler.cloudprovider.contract import Group, Instance, InstanceState, NodeRef
 from manager.autoscaler.cloudprovider.errors import InvalidAnswer, ProviderError, Refused, Unavailable
@@ -25,20 +25,22 @@ from manager.autoscaler.scale_down.removal_status import (
     ScaleDownHistory,
     ScaleDownReason,
 )
-from manager.autoscaler.scale_down.rules import ActuationOptions, DrainRules
+from manager.autoscaler.settings.scale_down import ActuationOptions, DrainRules
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED
 from manager.autoscaler.snapshot.equivalence_groups import ANNOTATION_DAEMON_SET_POD, EXPENDABLE_BELOW
 from manager.informers import SharedInformers
 from shared.api.core import Node, Pod
+from shared.api.podgroup import LABEL_COSCHEDULING
 from shared.clock import ManualClock
 from shared.kube.client import Client
 from shared.kube.errors import Forbidden
-from shared.kube.resources import NODES, PODS, PRIORITYCLASSES, REPLICATIONCONTROLLERS
+from shared.kube.resources import COSCHEDULING_PODGROUPS, NODES, PODS, PRIORITYCLASSES, REPLICATIONCONTROLLERS
 from shared.names import ANNOTATION_DO_NOT_DISRUPT
 from shared.telemetry import Loops
 from tests.integration.manager.conftest import Cluster
 from tests.support import eventually
 from tests.support.apiserver import ApiServer, rule
+from tests.support.custom_kinds import CRDS, definition_of, is_served
 from tests.unit.manager.clouds import MemoryCloud
 
 ours = pytest.mark.own_decision("the actuator and the cloud decide, whichever API server has the nodes")
@@ -227,6 +229,35 @@ def test_pods_are_evicted_and_the_node_waits_until_they_have_gone(yard: Yard) ->
     yard.unseen("p")
     yard.actuator.run_pass()
     assert yard.told() == {"a": DeletionStage.GONE}
+
+
+@pytest.fixture
+def coscheduling(server: ApiServer, cluster: Cluster) -> Iterator[None]:
+    """The cluster serves the PodGroups of the coscheduling plug-in, as long as the test runs."""
+    client, definition = cluster.client, definition_of(COSCHEDULING_PODGROUPS, "PodGroup")
+    client.create(CRDS, definition)
+    eventually(lambda: is_served(client, COSCHEDULING_PODGROUPS))
+    yield
+    client.delete(CRDS, definition["metadata"]["name"])
+    eventually(lambda: not is_served(client, COSCHEDULING_PODGROUPS))
+
+
+@ours
+def test_a_gang_that_needs_its_pods_by_now_keeps_them(coscheduling: None, yard: Yard) -> None:
+    yard.add("a", "b")
+    for name, node in (("p", "a"), ("q", "b")):
+        yard.pod(name, node)
+        yard.client.patch(PODS, name, {"metadata": {"labels": {LABEL_COSCHEDULING: "train"}}}, yard.namespace)
+    yard.begin("a", evicted=(f"{yard.namespace}/p",))
+    yard.until_marked("a")
+    group = {"apiVersion": COSCHEDULING_PODGROUPS.api_version, "kind": "PodGroup", "metadata": {"name": "train"}}
+    yard.client.create(COSCHEDULING_PODGROUPS, {**group, "spec": {"minMember": 2}}, yard.namespace)
+    eventually(lambda: [each.allowed for each in yard.listers.gang_budgets()] == [0])
+    yard.after(DELAY_SECONDS)
+    yard.actuator.run_pass()
+    assert f'PodGroup "{yard.namespace}/train", which needs 2 pods at once' in failure(yard).error
+    assert not yard.is_marked("a")
+    assert yard.pods() == ["p", "q"]
 
 
 @ours
@@ -429,7 +460,7 @@ def test_nodes_that_were_chosen_before_take_what_a_group_can_do_without(yard: Ya
         "b": DeletionStage.GONE,
         "c": DeletionStage.FAILED,
     }
-    assert "2 others go already" in seen["c"].error
+    assert "2 others are being deleted already" in seen["c"].error
     assert yard.pods() == ["on-c"]
     yard.begin("c", evicted=(f"{yard.namespace}/any",))
     yard.until_marked("c")
@@ -582,7 +613,7 @@ def test_a_pod_of_a_daemon_set_that_cannot_be_evicted_keeps_nobody(yard: Yard, s
 def test_of_empty_nodes_pods_of_daemon_sets_are_evicted_where_that_is_chosen(
     yard: Yard, chosen: bool, left: list[str]
 ) -> None:
-    yard.actuator = yard.made(evicts_daemons_of_empty=chosen)
+    yard.actuator = yard.made(daemonset_eviction_for_empty_nodes=chosen)
     yard.add("a")
     yard.daemon("d", "a")
     yard.daemon("goes", "a", says="true")
@@ -654,6 +685,8 @@ def test_whoever_leads_no_more_writes_nothing(yard: Yard) -> None:
 def test_a_mark_that_cannot_be_written_is_given_up_and_one_that_cannot_be_taken_back_is_not(
     yard: Yard, server: ApiServer
 ) -> None:
+    yard.client = yard.client.single_attempt()  # by the machine's clock, its retries would take a minute
+    yard.actuator = yard.made()
     yard.add("a")
     yard.begin("a")
     server.fault(rule("status", "/nodes/a", method="PATCH", times=0, status=503))

@@ -15,6 +15,7 @@ from manager.nodeside.reports import CONFIG_REFUSED, STRATEGY_REFUSED, Persisten
 from shared import names
 from shared.kube.events import ObjectRef, Recorder
 from shared.quantity import Resources
+from shared.stop import Stop
 from tests.integration.manager.conftest import Cluster
 from tests.integration.manager.process import ManagerProcess
 from tests.support import eventually
@@ -75,8 +76,8 @@ def test_a_follower_serves_what_the_leader_serves_and_writes_nothing(
     leader, follower = pair
     cluster.add_reporting_node("n1", at=time.time())
     eventually(lambda: cluster.mid("n1") == Resources(1500, GIB))
-    explained = eventually(lambda: (found := follower.get("/api/v1/nodes/n1").json()).get("resources") and found)
-    assert explained["resources"] == leader.get("/api/v1/nodes/n1").json()["resources"]
+    path = "/api/v1/nodes/n1"  # a follower may see the Node before its NodeMetric
+    eventually(lambda: follower.get(path).json().get("resources") == leader.get(path).json()["resources"])
     eventually(lambda: follower.get("/api/v1/nodes").json()["nodes"] == leader.get("/api/v1/nodes").json()["nodes"])
     assert follower.get("/").status_code == 200
     assert not follower.leads()
@@ -97,8 +98,8 @@ def test_what_stays_wrong_is_said_by_the_leader_and_again_by_the_next_one(
     cluster.add_node("n1", annotations=annotations)
     cluster.configure('{"enable": "x"}')
     for replica in pair:
-        eventually(partial(replica.said, "configuration refused"))
-        eventually(partial(replica.said, "part of the node's own annotations"))
+        eventually(partial(replica.said, "configuration rejected"))
+        eventually(partial(replica.said, "an annotation or label of the node is invalid"))
     eventually(lambda: said_by("first"))
     leader.signal(signal.SIGTERM)
     eventually(follower.leads)
@@ -107,7 +108,7 @@ def test_what_stays_wrong_is_said_by_the_leader_and_again_by_the_next_one(
 
 @ours
 def test_who_does_not_lead_keeps_what_is_wrong_until_it_does_or_it_is_put_right(cluster: Cluster) -> None:
-    recorder, led, at_once = Recorder(cluster.client, "headroom-manager", "here"), threading.Event(), threading.Event()
+    recorder, led, at_once = Recorder(cluster.client, "headroom-manager", "here"), threading.Event(), Stop()
     at_once.set()  # what is noted is written, and no more waited for
     standing = PersistentProblems(recorder, led.is_set)
     for name in ("wrong", "righted"):

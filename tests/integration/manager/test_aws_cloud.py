@@ -520,9 +520,9 @@ def test_an_instance_has_drifted_once_its_group_launches_another_version(aws: Aw
 
     latest = {"LaunchTemplateId": template, "Version": "$Latest"}
     aws.own("autoscaling").update_auto_scaling_group(AutoScalingGroupName="web", LaunchTemplate=latest)
-    assert drifts(provider) == {f"version 1 of launch template {name} launched it, and its group is at 2"}
+    assert drifts(provider) == {f"version 1 of launch template {name} launched it, but its group uses version 2"}
     asked = len(aws.calls("DescribeLaunchTemplateVersions"))
-    assert drifts(provider) == {f"version 1 of launch template {name} launched it, and its group is at 2"}
+    assert drifts(provider) == {f"version 1 of launch template {name} launched it, but its group uses version 2"}
     assert len(aws.calls("DescribeLaunchTemplateVersions")) == asked, "what a name stands for is remembered for a while"
     assert drifts(aws.provider()) == {""}, "AWS is asked only where drift matters"
 
@@ -653,8 +653,12 @@ def test_a_role_that_cannot_be_renewed_is_used_while_it_holds_and_asked_for_now_
 def test_the_region_may_come_from_the_environment(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidInput, match="region"):
         aws.provider(region="")
-    with pytest.raises(InvalidInput, match="profile"):
-        aws.provider(profile="nobody")
+    with pytest.raises(InvalidInput, match="Set the environment variable AWS_PROFILE"):
+        aws.provider(profile="missing")
+    with monkeypatch.context() as environment:
+        environment.setenv("AWS_PROFILE", "missing")
+        with pytest.raises(InvalidInput, match="missing"):
+            aws.provider()
     aws.group("web", 0, 5, 0)
     monkeypatch.setenv("AWS_REGION", REGION)
     provider = aws.provider(region="")
@@ -725,7 +729,7 @@ class TestFleet:
         with pytest.raises(Refused, match="aws: group web: none left"):
             guard.increase("web", 2)
 
-    def test_instances_that_do_not_start_in_time_are_terminated_all(self, aws: Aws) -> None:
+    def test_instances_that_do_not_start_in_time_are_given_up_all_and_terminated_together(self, aws: Aws) -> None:
         guard = self.guard(aws, self.made(aws, fleet_instance_ready_timeout="60s"))
         guard.observe()
         before = aws.alive()
@@ -736,22 +740,30 @@ class TestFleet:
         assert web.group.target_size == 4
         assert [each.state for each in web.instances].count(InstanceState.CREATING) == 3
         aws.clock.advance(120)
-        lost = [each for each in guard.observe().groups["web"].instances if each.error is not None]
+        observed = guard.observe()
+        lost = [each for each in observed.groups["web"].instances if each.error is not None]
         assert [each.error.message for each in lost if each.error] == [fleet.NOT_STARTED] * 3
-        assert aws.alive() == before
+        assert set(observed.strays["web"]) == {each.provider_id for each in lost}
+        assert (
+            len(aws.alive() - before) == 3
+        )  # they are deleted as all instances are, and not behind the machine's back
         guard.delete_nodes("web", [NodeRef(each.provider_id, each.provider_id) for each in lost], below_min=True)
-        assert guard.observe().groups["web"].group.target_size == aws.desired("web") == 1
+        assert (aws.alive(), len(aws.calls("TerminateInstances"))) == (before, 1)
+        assert guard.observed.groups["web"].group.target_size == aws.desired("web") == 1
+        assert guard.observe().strays == {}
 
-    def test_what_cannot_be_attached_is_terminated_and_what_was_stays(self, aws: Aws) -> None:
+    def test_what_cannot_be_attached_is_given_up_and_tried_again_while_it_is_there(self, aws: Aws) -> None:
         guard = self.guard(aws, self.made(aws))
         guard.observe()
         guard.increase("web", 45)
         aws.script(errors={"AttachInstances": [None, [400, "ValidationError", "no"]]})
         web = guard.observe().groups["web"]
         lost = [each for each in web.instances if each.error is not None]
-        assert (len(lost), web.group.target_size, aws.desired("web"), len(aws.alive())) == (25, 46, 21, 21)
+        assert (len(lost), web.group.target_size, aws.desired("web"), len(aws.alive())) == (25, 46, 21, 46)
+        assert set(guard.observed.strays["web"]) == {each.provider_id for each in lost}
+        guard.delete_nodes("web", [NodeRef(each.provider_id, each.provider_id) for each in lost[:5]], below_min=True)
         aws.script()
-        assert guard.observe().groups["web"].group.target_size == 21
+        assert guard.observe().groups["web"].group.target_size == aws.desired("web") == len(aws.alive()) == 41
 
     def test_attaching_goes_on_after_no_answer(self, aws: Aws) -> None:
         guard = self.guard(aws, self.made(aws))

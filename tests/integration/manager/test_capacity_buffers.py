@@ -122,8 +122,8 @@ def test_room_is_bought_once_and_again_when_pods_have_taken_it_and_goes_with_its
 
     town.change("spare", limits={"nvidia.com/gpu": 1})
     refused = town.eventually_says("spare", "ReadyForProvisioning", "error")
-    assert "a chunk requests nothing of what is limited; the last valid version holds" in refused["message"]
-    eventually(lambda: "CapacityBuffer" in str(latest(manager)["unread"]), PATIENCE_SECONDS)
+    assert "a chunk requests nothing of what is limited; the last valid version stays in effect" in refused["message"]
+    eventually(lambda: "CapacityBuffer" in str(latest(manager)["invalid_objects"]), PATIENCE_SECONDS)
     later_decisions(manager)
     assert len(town.nodes) == 2
 

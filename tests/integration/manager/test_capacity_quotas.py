@@ -89,7 +89,7 @@ def test_nothing_is_bought_beyond_a_quota_whose_status_says_what_is_used_of_it(t
     eventually(lambda: validity(town.client).get("status") == "False", PATIENCE_SECONDS)
     assert "CapacityQuota small: spec.limits.resources.nodes: 'few'" in validity(town.client)["message"]
     later_decisions(manager)
-    assert "CapacityQuota small" in str(latest(manager)["unread"])
+    assert "CapacityQuota small" in str(latest(manager)["invalid_objects"])
     assert len(town.nodes) == 1  # the last version that means something holds
 
     town.client.patch(CAPACITYQUOTAS, "small", {"spec": limits(2)})

@@ -14,7 +14,7 @@ from deploy.manager_api import ManagerApi
 from deploy.top import command as top
 from shared.errors import HeadroomError
 from shared.kube.client import Client
-from shared.kube.resources import DAEMONSETS, DEPLOYMENTS, Resource
+from shared.kube.resources import DAEMONSETS, DEPLOYMENTS, PODS, Resource
 from tests.integration.manager.conftest import Cluster, StartManager, fetch
 from tests.support import eventually
 from tests.support.apiserver import ApiServer, write_kubeconfig
@@ -50,12 +50,13 @@ def test_top_says_when_no_manager_answers(server: ApiServer) -> None:
         printed("http://127.0.0.1:9", "table")
 
 
+def labels_of(component: str, version: str) -> dict[str, str]:
+    part_of, _, headroom = versions.OURS.partition("=")
+    return {part_of: headroom, versions.COMPONENT_LABEL: component, versions.VERSION_LABEL: version}
+
+
 def labelled(client: Client, namespace: str, resource: Resource, kind: str, component: str, version: str) -> None:
-    labels = {
-        "app.kubernetes.io/part-of": "headroom",
-        versions.COMPONENT_LABEL: component,
-        versions.VERSION_LABEL: version,
-    }
+    labels = labels_of(component, version)
     pod = {"nodeSelector": {"none": "there"}, "containers": [{"name": "main", "image": "none"}]}
     replicas = {"replicas": 0} if kind == "Deployment" else {}
     template = {"metadata": {"labels": labels}, "spec": pod}
@@ -72,6 +73,10 @@ def test_version_tells_what_is_installed_in_the_context_that_is_named(server: Ap
     namespace = server.add_namespace()
     labelled(server.client(), namespace, DAEMONSETS, "DaemonSet", "agent", "0.2.0")
     labelled(server.client(), namespace, DEPLOYMENTS, "Deployment", "manager", "0.3.0")
+    for name, version in (("agent-1", "0.1.0"), ("agent-2", "0.2.0"), ("agent-3", "0.2.0")):
+        pod = {"metadata": {"name": name, "labels": labels_of("agent", version)}}
+        spec = {"containers": [{"name": "main", "image": "none"}], "nodeSelector": {"none": "there"}}
+        server.client().create(PODS, {"apiVersion": "v1", "kind": "Pod", **pod, "spec": spec}, namespace)
     kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", server.connection)
     config = yaml.safe_load(kubeconfig.read_text())
     (there,) = config["contexts"]
@@ -82,8 +87,33 @@ def test_version_tells_what_is_installed_in_the_context_that_is_named(server: Ap
     kubeconfig.write_text(yaml.safe_dump(config))
 
     found = json.loads(versions.run(ClusterContext(kubeconfig, there["name"]), "json"))
-    here = {each["name"]: each["version"] for each in found["components"] if each["namespace"] == namespace}
-    assert here == {"agent": "0.2.0", "manager": "0.3.0"}
+    here = {each["name"]: each for each in found["components"] if each["namespace"] == namespace}
+    assert {name: each["version"] for name, each in here.items()} == {"agent": "0.2.0", "manager": "0.3.0"}
+    assert here["agent"]["pods"] == {"0.1.0": 1, "0.2.0": 2}
+    table = versions.run(ClusterContext(kubeconfig, there["name"]), "table")
+    assert f"in namespace {namespace}, 1 pod of 0.1.0, 2 pods of 0.2.0" in table
     assert found["node_metric"] == ["v1alpha1"]
     assert found["problem"] == ""
     assert json.loads(versions.run(ClusterContext(kubeconfig), "json"))["problem"] != ""
+
+
+def component(name: str, *pods: str) -> versions.Component:
+    return versions.Component(name, "ns", "0.2.0", dict.fromkeys(pods, 1))
+
+
+@pytest.mark.parametrize(
+    ("client", "components", "pairs"),
+    [
+        ("0.2.0", [component("manager", "0.3.1"), component("agent", "0.2.0", "0.3.1")], 0),
+        ("0.3.0", [component("manager", "0.2.0"), component("agent", "0.1.0")], 1),
+        ("0.2.0", [component("manager", "0.1.0"), component("agent", "0.1.0", "0.3.0")], 1),
+        ("1.0.0", [component("manager", "0.9.0"), component("agent", "0.9.0")], 2),
+        ("0.2.0", [component("manager", "<unknown>"), component("agent", "main")], 0),
+    ],
+)
+def test_pairs_that_are_more_than_one_minor_apart_are_named(
+    client: str, components: list[versions.Component], pairs: int
+) -> None:
+    found = list(versions.unsupported(client, components))
+    assert len(found) == pairs
+    assert all("more than one minor version apart" in each for each in found)

@@ -11,9 +11,10 @@ from manager.main import Manager
 from manager.nodeside.eviction.eviction_client import MAX_REFUSALS, RETRY_SECONDS, EvictionClient
 from manager.nodeside.eviction.evictor import PAUSE_SECONDS, Evictor
 from manager.nodeside.eviction.metrics import EvictionCounters
+from manager.nodeside.eviction.notices import NOTICE_SECONDS
 from manager.nodeside.eviction.tracker import CALM_SECONDS, Tracker
 from manager.nodeside.reports import EventReporter
-from shared import names
+from shared import durations, names
 from shared.clock import ManualClock
 from shared.kube.resources import NODES, PODS
 from shared.names import Tier
@@ -73,10 +74,10 @@ def pass_time(manager: Manager, clock: SteppedClock, seconds: float) -> None:
     """Lets the time pass in steps in which the evictor comes round, so that it is awake all the time."""
 
     def came_round(before: float) -> bool:
-        return counted(manager, "eviction_rounds_total") > before
+        return counted(manager, "eviction_passes_total") > before
 
     while seconds > 0:
-        rounds = counted(manager, "eviction_rounds_total")
+        rounds = counted(manager, "eviction_passes_total")
         clock.advance(min(seconds, PAUSE_SECONDS))
         seconds -= PAUSE_SECONDS
         eventually(partial(came_round, rounds))
@@ -106,7 +107,7 @@ def test_a_shortfall_is_said_by_condition_event_metric_and_answer_and_pods_stay(
     eventually_written(cluster, manager, lambda: (mid := cluster.mid("n1")) is not None and mid.cpu_milli == 1500)
     said = eventually_written(cluster, manager, partial(condition, cluster))
     assert (said["status"], said["reason"]) == ("True", "OfferShrunk")
-    assert "there is cpu 600m" in said["message"]
+    assert "the node can offer cpu 600m" in said["message"]
     order = [f"{cluster.namespace}/{name} " for name in ("low", "middle")]
     assert said["message"].index(order[0]) < said["message"].index(order[1])
     assert "high" not in said["message"]
@@ -136,6 +137,30 @@ def test_a_shortfall_is_said_by_condition_event_metric_and_answer_and_pods_stay(
     eventually(lambda: status_after_a_second() == "False")
     assert len(eventually(lambda: cluster.events("MidResourceSuffices"))) == 1
     assert len(cluster.events("MidResourceShort")) == 1
+
+
+def test_a_pod_that_its_creator_binds_raises_no_offer_evicts_nobody_and_is_named_at_once(
+    cluster: Cluster, start_manager: StartManager, pods: Pods
+) -> None:
+    clock = SteppedClock()
+    cluster.configure(midBuffer="off", evictionAfterSeconds=1)
+    manager = start_manager(clock)
+    cluster.add_reporting_node("n1", at=clock.now())
+    cluster.report("n1", at=clock.now(), cpu="2")
+    eventually_written(cluster, manager, lambda: (mid := cluster.mid("n1")) is not None and mid.cpu_milli == 2000)
+    pods.add("other")
+    pods.bind("thief", **{names.MID_CPU: "1000000", names.MID_MEMORY: "1Ti"})
+    said = eventually_written(cluster, manager, partial(condition, cluster))
+    assert (said["status"], said["reason"]) == ("True", "BeyondOffer")
+    assert f"{cluster.namespace}/thief (cpu 1000 and memory 1024.00 GiB)" in said["message"]
+    (event,) = eventually(lambda: cluster.events("MidResourceShort"))
+    assert (event["type"], event["message"]) == ("Warning", said["message"])
+    assert shortfall(manager)["cause"] == "beyond"
+    mid = cluster.mid("n1")
+    assert mid is not None
+    assert mid.cpu_milli == 2000
+    pass_time(manager, clock, 10)
+    assert pods.leaving() == set()
 
 
 @ours
@@ -241,6 +266,13 @@ class Evicting:
         self.evictor.run_once()
         return self.pods.leaving()
 
+    def notice_passes(self) -> set[str]:
+        """Who has been evicted once a notice that is given now has passed."""
+        rounds = int(NOTICE_SECONDS // 10)
+        before = self.pods.leaving()
+        assert [self.round(10 if number else 1) for number in range(rounds)] == [before] * rounds
+        return self.round(10)
+
     def counted(self, outcome: str) -> float | None:
         labels = {"tier": Tier.MID.value, "outcome": outcome}
         return self.registry.get_sample_value("headroom_manager_evictions_total", labels)
@@ -274,7 +306,7 @@ def test_a_pod_that_its_budget_protects_is_waited_for_and_then_passed_over(three
     for refusals in range(2, MAX_REFUSALS + 1):
         assert evicting.round(after_seconds=RETRY_SECONDS) == set()
         assert evicting.counted("refused") == refusals
-    assert evicting.round() == {"second"}
+    assert evicting.notice_passes() == {"second"}
     assert evicting.round() == {"second"}  # which is enough
 
 
@@ -294,7 +326,8 @@ def test_nobody_is_evicted_by_who_does_not_lead_or_know_or_while_more_is_on_offe
     evicting.leads = evicting.is_settled = True
     gone = {part: dict.fromkeys(listed) for part, listed in offered.items()}
     three.cluster.client.patch(NODES, "n1", {"status": gone}, subresource="status")
-    assert evicting.round() == {"first"}
+    # Another leader does not know who has had notice.
+    assert (evicting.notice_passes() if obstacle == "follower" else evicting.round()) == {"first"}
 
 
 @ours
@@ -303,6 +336,15 @@ def test_what_is_too_little_to_be_written_keeps_no_pod_from_eviction(three: Pods
     offered = {part: {names.MID_CPU: "1005", names.MID_MEMORY: "100Mi"} for part in ("capacity", "allocatable")}
     three.cluster.client.patch(NODES, "n1", {"status": offered}, subresource="status")
     assert evicting.round() == {"first"}
+
+
+@ours
+def test_all_pods_that_are_to_be_evicted_get_notice_so_long_before_that_it_delays_none(three: Pods) -> None:
+    evicting = Evicting(three, left=500)
+    at = durations.timestamp(evicting.clock.now() + 1)  # when the shortfall will have lasted long enough
+    assert [three.reclaim_at(name) for name in ("first", "second", "third")] == [at, at, None]
+    assert evicting.round() == {"first"}
+    assert evicting.round(after_seconds=2) == {"first", "second"}
 
 
 @ours

@@ -80,7 +80,7 @@ def test_an_empty_answer_leaves_no_option(server: Server) -> None:
     ("script", "problem"),
     [
         ({"error": ["UNAVAILABLE", "it restarts"]}, "BestOptions: UNAVAILABLE: it restarts"),
-        ({"groups": ["elsewhere"]}, "no group of the answer was asked about: elsewhere"),
+        ({"groups": ["elsewhere"]}, "no group of the answer was in the request: elsewhere"),
         ({"raw": "0a"}, "the answer is not the protocol's"),
     ],
 )

@@ -19,7 +19,8 @@ from manager.autoscaler.cloudprovider.contract import (
 )
 from manager.autoscaler.cloudprovider.errors import Refused, Unavailable
 from manager.autoscaler.cloudprovider.guard import Guard
-from manager.autoscaler.cloudprovider.karpenter import books, claims, departures
+from manager.autoscaler.cloudprovider.karpenter import claims, ended_claims, offering_reports, registry
+from manager.autoscaler.cloudprovider.node_template import LABEL_ZONE
 from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX, Ownership
 from manager.autoscaler.cloudprovider.plugin import ManagedGroups
 from shared import names
@@ -30,6 +31,7 @@ from tests.integration.manager.conftest import Cluster
 from tests.support import eventually
 from tests.support.apiserver import ApiServer, rule
 from tests.support.custom_kinds import CRDS, definition_of, is_served
+from tests.support.http_server import HttpServer, Request
 from tests.support.observing import guarded
 
 pytestmark = pytest.mark.embedded_only("on a real API server Karpenter itself answers")
@@ -193,12 +195,12 @@ def test_a_claim_that_vanishes_counts_until_it_is_given_up_and_its_offering_is_l
         "metadata": {"name": "e", "namespace": "default"},
         "involvedObject": {"kind": "NodeClaim", "name": name},
         "type": "Warning",
-        "reason": departures.STOCK_OUT,
+        "reason": ended_claims.STOCK_OUT,
         "message": "none left",
     }
     site.client.create(EVENTS, event, "default")
     site.client.delete(NODECLAIMS, name)
-    expected = InstanceError(ErrorClass.OUT_OF_RESOURCES, departures.STOCK_OUT, "none left")
+    expected = InstanceError(ErrorClass.OUT_OF_RESOURCES, ended_claims.STOCK_OUT, "none left")
     assert (site.failures(), site.size()) == ([expected], 1)
     site.guard = site.begin()  # a new leader has not seen it, and still leaves the offering alone
     assert (site.failures(), site.size()) == ([], 0)
@@ -225,7 +227,7 @@ def test_while_a_claim_gets_no_machine_nothing_is_bought(site: Site) -> None:
     site.clock.advance(2)
     site.guard.observe()
     assert [each.code for each in site.failures()] == ["LaunchTimeout"]
-    with pytest.raises(Refused, match=f"NodeClaim {name} gets no machine, and Karpenter waits for it"):
+    with pytest.raises(Refused, match=f"NodeClaim {name} gets no machine, and blocks Karpenter"):
         site.guard.increase("web", 1)
     site.guard.delete_nodes("web", [NodeRef("", claims.SCHEME + name)])
     site.guard.observe()
@@ -235,8 +237,8 @@ def test_while_a_claim_gets_no_machine_nothing_is_bought(site: Site) -> None:
 
 def test_of_an_offering_that_never_launched_one_claim_is_made_and_the_rest_once_it_has_a_machine(site: Site) -> None:
     (first,) = site.bought(3)
-    message = "2 of its nodes wait until the first one of m-4/a/on-demand has a machine, as none ever had"
-    assert site.guard.observe().notices == (CloudNotice(NoticeKind.HELD_BACK, "web", 2, message),)
+    message = "2 of its nodes wait until the first one of m-4/a/on-demand has a machine"
+    assert site.guard.observe().notices == (CloudNotice(NoticeKind.DELAYED, "web", 2, message),)
     assert site.guard.observe().notices == ()
     assert site.size() == 3
     assert len(site.claims()) == 1
@@ -244,7 +246,7 @@ def test_of_an_offering_that_never_launched_one_claim_is_made_and_the_rest_once_
     site.guard.observe()
     assert len(site.claims()) == 3
     assert (site.size(), site.failures()) == (3, [])
-    site.guard = site.begin()  # a new leader knows from the books that it launches
+    site.guard = site.begin()  # a new leader knows from the registry that it launches
     there = site.guard.observe().groups["web"].instances
     site.guard.delete_nodes("web", [NodeRef("", each.provider_id) for each in there])
     assert site.size() == 0
@@ -265,7 +267,7 @@ def test_what_waits_and_cannot_be_created_is_tried_again_in_the_next_round(site:
 def test_what_waits_for_a_claim_fails_as_that_claim_has(site: Site) -> None:
     (first,) = site.bought(3)
     site.client.delete(NODECLAIMS, first)
-    assert [each.code for each in site.failures()] == [departures.VANISHED] * 3
+    assert [each.code for each in site.failures()] == [ended_claims.VANISHED] * 3
     assert (site.size(), site.claims()) == (3, [])
     failed = [each.provider_id for each in site.guard.observed.groups["web"].instances]
     site.guard.delete_nodes("web", [NodeRef("", each) for each in failed], below_min=True)
@@ -344,7 +346,7 @@ def test_a_node_that_expires_or_that_people_or_garbage_collection_delete_is_told
     held = [{"type": each, "status": "True"} for each in UP]
     site.client.patch(NODECLAIMS, name, {"status": {"conditions": held + conditions}}, subresource="status")
     site.client.delete(NODECLAIMS, name)
-    message = f"a node goes that Headroom has not deleted: NodeClaim {name}, node n1.{why}"
+    message = f"a node was deleted, but not by Headroom: NodeClaim {name}, node n1.{why}"
     observed = site.guard.observe()
     assert observed.notices == (CloudNotice(NoticeKind.DELETED_BY_OTHERS, "web", 1, message),)
     assert [each.state for each in observed.groups["web"].instances] == [InstanceState.DELETING]
@@ -379,33 +381,43 @@ def test_claims_of_a_group_that_is_not_known_are_told_and_go_if_they_get_no_mach
     for name in ("up", "stuck"):
         site.add_claim(name, **{names.LABEL_NODE_GROUP: "gone"})
     site.says("up", *UP, providerID=ID)
-    known = "karpenter: group gone: neither the file nor the books know it: "
+    known = "karpenter: group gone: neither the file nor the registry contains it: "
     assert str(site.guard.observe().refused["gone"]) == known + "NodeClaim stuck, NodeClaim up"
     site.clock.advance(61)
-    told = known + "NodeClaim stuck gets no machine, and is deleted, NodeClaim up"
-    assert str(site.guard.observe().refused["gone"]) == told
+    told = known + "NodeClaim stuck gets no machine, NodeClaim up"
+    observed = site.guard.observe()
+    assert (str(observed.refused["gone"]), observed.strays) == (told, {"gone": (claims.SCHEME + "stuck",)})
+    with pytest.raises(Refused, match="none of its instances without a machine"):
+        site.guard.delete_nodes("gone", [NodeRef("up", ID)], below_min=True)
+    site.guard.delete_nodes("gone", [NodeRef("stuck", claims.SCHEME + "stuck")], below_min=True)
     assert [each["metadata"]["name"] for each in site.claims("gone")] == ["up"]
     assert site.bought()
 
 
-@pytest.mark.parametrize("how", [{"writes": False}, {"enforces": False}])
-def test_where_nothing_is_carried_out_claims_of_unknown_groups_stay(site: Site, how: dict[str, bool]) -> None:
+def test_where_nothing_is_written_claims_of_unknown_groups_stay(site: Site) -> None:
     site.add_claim("stuck", **{names.LABEL_NODE_GROUP: "gone"})
-    guard = site.begin(**how)
+    guard = site.begin(writes=False)
     guard.observe()
     site.clock.advance(61)
-    assert "gets no machine, and is left there" in str(guard.observe().refused["gone"])
+    assert "gets no machine" in str(guard.observe().refused["gone"])
+    with pytest.raises(Refused, match="only read"):
+        guard.delete_nodes("gone", [NodeRef("stuck", claims.SCHEME + "stuck")], below_min=True)
     assert site.claims("gone")
 
 
-def test_a_created_group_outlives_the_process_and_with_claims_even_the_books(site: Site, cluster: Cluster) -> None:
+def test_a_created_group_outlives_the_process_and_with_claims_even_the_registry(site: Site, cluster: Cluster) -> None:
     site.guard.observe()
     made = site.guard.create_group(GroupSpec("m-4", DEFAULT_PREFIX, {"team": "a"})).main
     site.guard = site.begin()
     assert site.guard.observe().groups[made.id].group.autoprovisioned
     site.guard.increase(made.id, 1)
-    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": books.CONFIG_MAP}, "data": {books.KEY: "{"}}
-    site.client.replace(CONFIGMAPS, books.CONFIG_MAP, body, cluster.namespace)
+    body = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": registry.CONFIG_MAP},
+        "data": {registry.KEY: "{"},
+    }
+    site.client.replace(CONFIGMAPS, registry.CONFIG_MAP, body, cluster.namespace)
     site.guard = site.begin()
     found = site.guard.observe().groups[made.id].group
     assert (found.autoprovisioned, found.target_size, found.labels) == (True, 1, {"team": "a"})
@@ -509,7 +521,7 @@ def test_a_claim_has_drifted_once_the_node_class_that_the_nodepool_names_has_cha
 
     try:
         for file, problem in (
-            ({}, "the file has no node_pool_class, by which CloudNodeClass default could be read"),
+            ({}, "the file has no node_pool_class, which CloudNodeClass default needs to be read"),
             (
                 {"node_pool_class": node_class("other")},
                 "NodePool default names CloudNodeClass default, and node_pool_class",
@@ -517,7 +529,7 @@ def test_a_claim_has_drifted_once_the_node_class_that_the_nodepool_names_has_cha
             ({"node_pool_class": node_class("default")}, "CloudNodeClass default cannot be read"),
         ):
             assert drift(**file) == ""
-            told = f"whether the node class has changed is not known: {problem}"
+            told = f"changes of the node class cannot be detected: {problem}"
             assert [line for line in caplog.messages if line.startswith(told)]
         body = {"apiVersion": CLASSES.api_version, "kind": "CloudNodeClass", **hashed("1", name="default")}
         site.client.create(CLASSES, body)
@@ -537,11 +549,11 @@ def test_who_only_reads_buys_nothing_and_writes_nothing(site: Site, cluster: Clu
         lambda: reader.increase("web", 1),
         lambda: reader.create_group(GroupSpec("m-4", DEFAULT_PREFIX)),
     ):
-        with pytest.raises(Refused, match="only read from"):
+        with pytest.raises(Refused, match="only read"):
             write()
     assert not site.claims()
     with pytest.raises(NotFound):
-        site.client.get(CONFIGMAPS, books.CONFIG_MAP, cluster.namespace)
+        site.client.get(CONFIGMAPS, registry.CONFIG_MAP, cluster.namespace)
 
 
 def test_without_karpenter_in_the_cluster_nothing_is_observed(site: Site) -> None:
@@ -549,7 +561,37 @@ def test_without_karpenter_in_the_cluster_nothing_is_observed(site: Site) -> Non
     site.client.delete(CRDS, "nodeclaims.karpenter.sh")
     try:
         eventually(lambda: not is_served(site.client, NODECLAIMS))
-        with pytest.raises(Unavailable, match=r"does not know nodeclaims\.karpenter.sh: is Karpenter there"):
+        with pytest.raises(Unavailable, match=r"does not serve nodeclaims\.karpenter.sh: is Karpenter installed"):
             site.guard.observe()
     finally:
         site.define("NodeClaim", "nodeclaims")
+
+
+class KarpenterMetrics(HttpServer):
+    """What a provider of Karpenter's publishes."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        super().__init__()
+
+    def says(self, metric: str, zone: str, value: float) -> None:
+        self.lines.append(f'{metric}{{capacity_type="on-demand",instance_type="m-4",zone="{zone}"}} {value}')
+
+    def answer(self, request: Request) -> tuple[int, bytes]:
+        return 200, "\n".join([*self.lines, ""]).encode()
+
+
+def test_the_cheapest_offering_by_karpenters_own_prices_is_launched_unless_it_is_not_available(site: Site) -> None:
+    metrics = KarpenterMetrics()
+    try:
+        metrics.says(offering_reports.PRICE, "b", 0.1)
+        site.offer(metrics_url=metrics.url)
+        site.guard.observe()
+        spec = GroupSpec("m-4", DEFAULT_PREFIX)
+        assert site.guard.theoretical(spec).template.metadata.label(LABEL_ZONE) == "b", "0.2 in zone a"
+        metrics.says(offering_reports.AVAILABLE, "b", 0)
+        site.clock.advance(offering_reports.READ_SECONDS)
+        site.guard.observe()
+        assert site.guard.theoretical(spec).template.metadata.label(LABEL_ZONE) == "a"
+    finally:
+        metrics.close()

@@ -11,7 +11,7 @@ import yaml
 
 from deploy import plan
 from deploy.local import kubeconfig
-from manager.autoscaler.cloudprovider.simulated import ledger
+from manager.autoscaler.cloudprovider.simulated import state_store
 from manager.autoscaler.cluster_state.registry_store import KEY
 from manager.main import Manager
 from shared import names
@@ -117,7 +117,7 @@ def test_any_cluster_is_planned_for_without_a_word_of_configuration(
 
 
 @ours
-def test_a_cloud_is_asked_and_neither_grows_nor_gets_books(
+def test_a_cloud_is_asked_and_neither_grows_nor_gets_a_registry(
     cluster: Cluster, planned: Planner, cloud: Path, pending: Callable[..., str]
 ) -> None:
     pending("a", "b")
@@ -125,7 +125,7 @@ def test_a_cloud_is_asked_and_neither_grows_nor_gets_books(
     assert changes(planned("--cloud-provider", "simulated", "--cloud-config", str(cloud))) == {"web": (0, 2)}
     assert state(cluster.client) == before
     kept = {each["metadata"]["name"] for each in cluster.client.list(CONFIGMAPS, cluster.namespace).items}
-    assert ledger.CONFIG_MAP not in kept
+    assert state_store.CONFIG_MAP not in kept
 
 
 @ours
@@ -143,7 +143,7 @@ def test_a_plan_under_a_quota_says_of_no_pod_that_it_gets_a_node_that_is_not_bou
 
 
 @ours
-def test_books_that_the_manager_would_pass_by_are_passed_by(
+def test_a_registry_that_the_manager_ignores_is_ignored(
     cluster: Cluster,
     planned: Planner,
     cloud: Path,
@@ -152,10 +152,12 @@ def test_books_that_the_manager_would_pass_by_are_passed_by(
 ) -> None:
     pending("a", "b")
     cluster.client.create(
-        CONFIGMAPS, {"metadata": {"name": names.BOOKS_CONFIG_MAP}, "data": {KEY: '{"version": 99}'}}, cluster.namespace
+        CONFIGMAPS,
+        {"metadata": {"name": names.REGISTRY_CONFIG_MAP}, "data": {KEY: '{"version": 99}'}},
+        cluster.namespace,
     )
     assert changes(planned("--cloud-provider", "simulated", "--cloud-config", str(cloud))) == {"web": (0, 2)}
-    assert "the books are passed by" in capsys.readouterr().err
+    assert "the registry cannot be read and is ignored" in capsys.readouterr().err
 
 
 @ours
@@ -233,5 +235,5 @@ def test_without_an_autoscaler_there_are_no_groups_and_no_plan(start_manager: St
     manager = start_manager()
     assert fetch(manager, "/api/v1/groups").status_code == 404
     host, port = manager.address
-    with pytest.raises(HeadroomError, match="that manager runs no autoscaler"):
+    with pytest.raises(HeadroomError, match="this manager runs no autoscaler"):
         plan.main(["--manager", f"http://{host}:{port}"])

@@ -8,11 +8,13 @@ from prometheus_client import CollectorRegistry
 
 from manager.nodeside.eviction.eviction_client import EvictionClient
 from manager.nodeside.eviction.metrics import PressureCounters
+from manager.nodeside.eviction.notices import LAPSE_SECONDS, NOTICE_SECONDS
 from manager.nodeside.eviction.reliever import Reliever
+from manager.nodeside.noderesource.prod_first import ProdWaiting
 from manager.nodeside.pressure import NodePressure, PodPressure
 from manager.nodeside.reports import EventReporter
 from shared import durations, names
-from shared.api.nodemetric import ResourceThresholds
+from shared.api.nodemetric_spec import ResourceThresholds
 from shared.clock import ManualClock
 from shared.kube.resources import CONFIGMAPS, NODEMETRICS
 from shared.names import Tier
@@ -64,6 +66,15 @@ class Relieving:
         seen = NodePressure((names.MEMORY,), Resources(1, 100 * MIB), Resources(0, 80 * MIB), 0, 0, 0, uses)
         updated = durations.timestamp(now)
         self.pods.reported = node_report(update_time=now, updated=updated, pressure=seen)
+
+    def report_slowed(self) -> None:
+        """A fresh one: Prod has waited too long for CPU for a minute, and each pod uses half a core."""
+        now = self.clock.now()
+        uses = {pod.uid: PodPressure(Resources(500, 8 * MIB), pod.held) for pod in self.pods.records()}
+        seen = NodePressure((), Resources(4000, 100 * MIB), Resources(4000, 8 * MIB), 0, 500 * len(uses), 0, uses)
+        waits = {names.CPU: ProdWaiting(40.0, 1.0, now - 60, now)}
+        updated = durations.timestamp(now)
+        self.pods.reported = node_report(update_time=now, updated=updated, pressure=seen, prod_waits=waits)
 
     def round(self, after_seconds: float = 1) -> set[str]:
         self.clock.advance(after_seconds)
@@ -189,3 +200,43 @@ def test_the_manager_hands_the_policy_down_evicts_by_what_comes_back_and_explain
     eventually(lambda: second_later(lambda: not counted(manager, "pressed_nodes")))
     assert fetch(manager, "/api/v1/nodes/n1").json()["pressure"] is None
     assert pods.leaving() == {"b"}
+
+
+@ours
+def test_a_pod_that_slows_prod_is_told_half_a_minute_before_and_then_evicted(pods: Pods) -> None:
+    for name in ("m1", "m2"):
+        pods.add(name)
+    relieving = Relieving(pods)
+    relieving.report_slowed()
+    assert relieving.round() == set()
+    (told,) = [name for name in ("m1", "m2") if relieving.pods.reclaim_at(name)]
+    assert relieving.pods.reclaim_at(told) == durations.timestamp(relieving.clock.now() + NOTICE_SECONDS)
+    for _ in range(2):
+        relieving.report_slowed()
+        assert relieving.round(NOTICE_SECONDS / 3) == set()
+    relieving.report_slowed()
+    assert relieving.round(NOTICE_SECONDS / 3) == {told}
+
+
+@ours
+def test_a_notice_without_a_reason_is_withdrawn(pods: Pods) -> None:
+    pods.add("m")
+    relieving = Relieving(pods)
+    relieving.report_slowed()
+    relieving.round()
+    assert relieving.pods.reclaim_at("m")
+    pods.reported = None
+    assert relieving.round(LAPSE_SECONDS + 1) == set()
+    assert relieving.pods.reclaim_at("m") is None
+    relieving.report_slowed()
+    assert relieving.round() == set()  # another notice, with its own time
+    assert relieving.pods.reclaim_at("m") == durations.timestamp(relieving.clock.now() + NOTICE_SECONDS)
+
+
+@ours
+def test_where_memory_is_short_there_is_no_time_for_notice(pods: Pods) -> None:
+    for name in ("b1", "b2"):
+        pods.add(name, tier=Tier.BATCH)
+    relieving = Relieving(pods)
+    assert len(relieving.round()) == 1
+    assert not any(map(pods.reclaim_at, ("b1", "b2")))

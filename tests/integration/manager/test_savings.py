@@ -4,9 +4,7 @@ import contextlib
 import io
 import json
 import shlex
-import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +13,10 @@ import pytest
 from deploy import cli, plan
 from deploy.local import kubeconfig
 from deploy.prices import book
-from deploy.savings.cluster import NODE_METRICS, POD_METRICS
-from shared import durations
 from shared.kube.client import Patch
 from shared.kube.resources import NODES, PODS, REPLICASETS, Resource
 from tests.integration.manager.conftest import Cluster
-from tests.support import eventually
 from tests.support.apiserver import ApiServer
-from tests.support.custom_kinds import is_served
 from tests.unit.backtest.prometheus_server import PrometheusServer
 from tests.unit.prices.cloud_prices import write_table
 from tests.unit.savings import clusters
@@ -170,91 +164,9 @@ def _prices(folder: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def metrics(cluster: Cluster, shop: str) -> Iterator[None]:
-    """The kinds that metrics-server serves, kept by the API server itself, with a sample of each pod and node."""
-    client = cluster.client
-    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-    kinds = {"PodMetrics": POD_METRICS, "NodeMetrics": NODE_METRICS}
-    for kind, resource in kinds.items():
-        about = {"api-approved.kubernetes.io": "unapproved, in place of a server"}
-        body = {
-            "apiVersion": CUSTOM_KINDS.api_version,
-            "kind": "CustomResourceDefinition",
-            "metadata": {"name": f"{resource.plural}.{resource.group}", "annotations": about},
-            "spec": {
-                "group": resource.group,
-                "scope": "Namespaced" if resource.namespaced else "Cluster",
-                "names": {"plural": resource.plural, "kind": kind, "listKind": f"{kind}List"},
-                "versions": [{"name": resource.version, "served": True, "storage": True, "schema": schema}],
-            },
-        }
-        client.create(CUSTOM_KINDS, body)
-        eventually(partial(is_served, client, resource))
-    common = {"apiVersion": POD_METRICS.api_version, "timestamp": durations.timestamp(time.time())}
-    for number, node in zip(range(REPLICAS), "abc", strict=True):
-        used = {"cpu": f"{1 + number}00000000n", "memory": "524288Ki"}
-        pod = {"kind": "PodMetrics", "metadata": {"name": f"web-5d9c7b-{number}"}}
-        client.create(POD_METRICS, {**common, **pod, "containers": [{"name": "main", "usage": used}]}, shop)
-        client.create(
-            NODE_METRICS,
-            {**common, "kind": "NodeMetrics", "metadata": {"name": node}, "usage": {"cpu": "500m", "memory": "2Gi"}},
-        )
-    yield
-    for resource in kinds.values():
-        client.delete(CUSTOM_KINDS, f"{resource.plural}.{resource.group}")
-    eventually(lambda: not any(is_served(client, resource) for resource in kinds.values()))
-
-
 @pytest.mark.embedded_only("its controllers would take away the pods of a ReplicaSet that is not there")
-def test_metrics_server_shows_one_moment_of_a_live_cluster_and_nothing_is_recommended_from_it(
-    server: ApiServer,
-    cluster: Cluster,
-    shop: str,
-    metrics: None,
-    run: Callable[..., str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv(book.FOLDER, str(write_table(tmp_path / "prices").parent))
-    live = ("--kubeconfig", str(server.kubeconfig), "-o", "json")
-
-    advice = json.loads(run("recommend", *live))
-    (row,) = advice["containers"]
-    assert (row["source"], row["points"], row["days"], row["changes"]) == ("metrics-server", 1, 0, False)
-    assert (row["cpu"]["used_median"], row["cpu"]["used_most"], row["cpu"]["reason"]) == (200, 300, "one sample")
-    assert any("one look of metrics-server, from which nothing is recommended" in note for note in advice["notes"])
-
-    told = json.loads(run("savings", *live))
-    assert told["knowledge"]["sure"] == "very low: one look at 100% of containers, no history"
-    assert 0 < told["bill"]["used"] < told["bill"]["unused"]
-    skipped = {stage["stage"]: stage["skipped"] for stage in told["stages"]}
-    assert skipped["right-sizing"] == "no request should change, as far as usage is known"
-    lacks = "in metrics-server's one look 3 nodes used 1.5 cores and 6.0 GiB, and a promise takes days of history"
-    assert skipped["lendable to Mid pods"].endswith(lacks)
-
-    # The API server answers so while the server behind the group does not.
-    match = {"path": "/apis/metrics.k8s.io/"}
-    server.fault({"action": "status", "match": match, "status": 503, "message": "the server is down"})
-    without = json.loads(run("savings", *live))
-    assert without["knowledge"]["sure"] == "requests and nodes only: nothing is known of usage"
-    (note,) = (note for note in without["notes"] if note.startswith("metrics-server did not answer"))
-    assert "503 ServiceUnavailable: the server is down" in note
-    server.heal()
-
-    bad = {"usage": {"cpu": "a lot"}}
-    cluster.client.patch(NODE_METRICS, "b", bad)
-    notes = json.loads(run("savings", *live))["notes"]
-    assert any(note.startswith("NodeMetrics b: usage.cpu: 'a lot': expected a quantity") for note in notes)
-    cluster.client.patch(POD_METRICS, "web-5d9c7b-0", {"containers": "none"}, shop)
-    notes = json.loads(run("savings", *live))["notes"]
-    assert any(f"{shop}/web-5d9c7b-0 is passed by: " in note and "$.containers" in note for note in notes)
-
-
-@pytest.mark.embedded_only("its controllers would take away the pods of a ReplicaSet that is not there")
-def test_a_cluster_without_metrics_server_is_not_said_to_lack_an_answer(
+def test_a_cluster_without_history_says_that_nothing_is_known_of_usage(
     server: ApiServer, shop: str, run: Callable[..., str]
 ) -> None:
     found = json.loads(run("savings", "--kubeconfig", str(server.kubeconfig), "-o", "json"))
-    assert found["knowledge"]["sure"] == "requests and nodes only: nothing is known of usage"
-    assert not any("metrics-server" in note for note in found["notes"])
+    assert found["knowledge"]["sure"] == "requests and nodes only: usage is unknown"

@@ -13,23 +13,20 @@ from prometheus_client import CollectorRegistry
 from manager.autoscaler.actuation import deletion_machine
 from manager.autoscaler.scale_down.removal_status import DeletionStage
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED
-from manager.autoscaler.snapshot.templates import TAINT_DELETION_CANDIDATE
 from manager.main import Manager
 from shared.api.core import Node, Pod
 from shared.errors import HeadroomError
 from shared.kube.client import Client
 from shared.kube.errors import AlreadyExists, NotFound
-from shared.kube.resources import NODES, PODDISRUPTIONBUDGETS, PODS
+from shared.kube.resources import PODDISRUPTIONBUDGETS, PODS
 from shared.telemetry import Loops
 from tests.integration.manager.conftest import Cluster, StartManager, fetch
 from tests.integration.manager.test_autoscaler import (
     NEVER_SECONDS,
     PATIENCE_SECONDS,
     WEB,
-    PassingClock,
     Town,
     later_rounds,
-    latest,
 )
 from tests.support import eventually
 from tests.support.apiserver import ApiServer, rule
@@ -155,24 +152,6 @@ def half_empty(shrinking: Shrinking, **settings: Any) -> Manager:
     return manager
 
 
-@ours
-def test_an_idle_node_goes_once_it_has_been_unneeded_for_long_enough(shrinking: Shrinking) -> None:
-    clock = PassingClock()
-    manager = shrinking.manager("0:10:web", scale_down_unneeded_time_seconds=3600.0, clock=clock)
-    shrinking.want(2)
-    shrinking.eventually_bound(2)
-    shrinking.spare("p0", "p1")
-    eventually(lambda: shrinking.taints(TAINT_DELETION_CANDIDATE), PATIENCE_SECONDS)
-    clock.ahead = 1800.0
-    later_rounds(manager)
-    assert len(shrinking.nodes) == 1
-    clock.ahead = 3600.0
-    shrinking.eventually_has_nodes(0)
-    assert shrinking.town.targets() == {"web": 0}
-    later_rounds(manager)
-    assert shrinking.town.targets() == {"web": 0}
-
-
 def test_the_pods_of_a_node_that_is_hardly_used_are_evicted_and_find_another(shrinking: Shrinking) -> None:
     half_empty(shrinking)
     shrinking.eventually_has_nodes(1)
@@ -191,28 +170,6 @@ def test_a_disruption_budget_that_allows_nothing_keeps_the_node(shrinking: Shrin
     assert not shrinking.taints(TAINT_TO_BE_DELETED)
 
 
-@ours
-@pytest.mark.thorough
-def test_a_budget_that_closes_on_the_way_keeps_the_node_and_takes_its_mark_back(shrinking: Shrinking) -> None:
-    clock = PassingClock()
-    manager = half_empty(
-        shrinking,
-        clock=clock,
-        node_delete_delay_after_taint_seconds=3600.0,
-        max_pod_eviction_time_seconds=1.0,
-        scale_down_delay_after_failure_seconds=NEVER_SECONDS,
-    )
-    (marked,) = eventually(lambda: shrinking.taints(TAINT_TO_BE_DELETED), PATIENCE_SECONDS)
-    assert shrinking.nodes[marked].spec.unschedulable
-    shrinking.protect("all", 100)
-    clock.ahead = 3600.0
-    eventually(lambda: not shrinking.taints(TAINT_TO_BE_DELETED), PATIENCE_SECONDS)
-    assert not shrinking.nodes[marked].spec.unschedulable
-    later_rounds(manager)
-    assert len(shrinking.nodes) == 2
-    assert not shrinking.made_again
-
-
 def test_a_mark_that_a_dead_leader_left_is_taken_back_by_the_next(shrinking: Shrinking) -> None:
     first = half_empty(shrinking, node_delete_delay_after_taint_seconds=600.0)
     (marked,) = eventually(lambda: shrinking.taints(TAINT_TO_BE_DELETED), PATIENCE_SECONDS)
@@ -223,53 +180,6 @@ def test_a_mark_that_a_dead_leader_left_is_taken_back_by_the_next(shrinking: Shr
     assert not shrinking.nodes[marked].spec.unschedulable
     later_rounds(second)
     assert len(shrinking.nodes) == 2
-    assert not shrinking.made_again
-
-
-@ours
-@pytest.mark.thorough
-def test_somebody_elses_cordon_outlasts_the_mark(shrinking: Shrinking) -> None:
-    first = half_empty(shrinking, scale_down_unneeded_time_seconds=NEVER_SECONDS)
-    node = next(iter(shrinking.nodes))
-    shrinking.client.patch(NODES, node, {"spec": {"unschedulable": True}})
-    first.close()
-    second = shrinking.manager(
-        "0:10:web", scale_down_utilization_threshold=0.6, node_delete_delay_after_taint_seconds=600.0
-    )
-    eventually(lambda: shrinking.taints(TAINT_TO_BE_DELETED) == [node], PATIENCE_SECONDS)
-    second.close()
-    shrinking.manager("0:10:web", scale_down_unneeded_time_seconds=NEVER_SECONDS)
-    eventually(lambda: not shrinking.taints(TAINT_TO_BE_DELETED), PATIENCE_SECONDS)
-    assert shrinking.nodes[node].spec.unschedulable
-
-
-@ours
-@pytest.mark.thorough
-def test_no_group_goes_below_its_minimum(shrinking: Shrinking) -> None:
-    manager = shrinking.manager("1:10:web")
-    shrinking.want(6)
-    shrinking.eventually_bound(6)
-    shrinking.spare(*(f"p{number}" for number in range(6)))
-    shrinking.eventually_has_nodes(1)
-    later_rounds(manager, 8)
-    assert len(shrinking.nodes) == 1
-    assert shrinking.town.targets() == {"web": 1}
-
-
-@ours
-def test_a_dry_run_says_what_would_go_and_touches_nothing(shrinking: Shrinking) -> None:
-    first = half_empty(shrinking, scale_down_enabled=False)
-    first.close()
-    before = {name: node.spec for name, node in shrinking.nodes.items()}
-    manager = shrinking.manager("0:10:web", dry_run=True, scale_down_utilization_threshold=0.6)
-
-    def would_go() -> list[dict[str, Any]]:
-        return [action for action in latest(manager).get("decisions", []) if action["what"] == "remove nodes"]
-
-    (action,) = eventually(would_go, PATIENCE_SECONDS)
-    assert (action["group"], action["done"], action["error"]) == ("web", False, "")
-    later_rounds(manager)
-    assert {name: node.spec for name, node in shrinking.nodes.items()} == before
     assert not shrinking.made_again
 
 
@@ -321,21 +231,13 @@ def test_an_api_server_that_is_lost_while_a_node_drains_costs_nothing(shrinking:
     assert not shrinking.taints(TAINT_TO_BE_DELETED)
 
 
-@ours
-@pytest.mark.thorough
-def test_a_created_group_goes_with_its_last_node(town: Town) -> None:
-    town.offer(WEB | {"max": 0}, autoprovisioning={"machine_types": ["n1-standard-2"]})
-    town.manager("0:0:web", **{**SWIFT, "node_autoprovisioning": True})
-    town.pods(1, nodeSelector={"team": "db"})
-    town.eventually_bound(1)
-    (group,) = town.targets().keys() - {"web"}
-    town.client.delete(PODS, "p0", town.namespace, grace_period_seconds=0)
-    eventually(lambda: group not in town.targets(), PATIENCE_SECONDS)
-    assert not town.nodes
-    assert eventually(lambda: town.cluster.events("DeletedNodeGroup"))
-
-
 def failed(manager: Manager) -> bool:
     """Whether a node that was to go has come back."""
-    rounds = fetch(manager, "/api/v1/decisions?brief=true").json()["rounds"]
+    rounds = fetch(manager, "/api/v1/decisions?brief=true").json()["iterations"]
     return any(each["stage"] == DeletionStage.FAILED for one in rounds for each in one["leaving"])
+
+
+def test_a_bad_schedule_is_refused_with_field_and_value(shrinking: Shrinking) -> None:
+    bad = "0;schedule=0 25 * * *;duration=1h"
+    with pytest.raises(HeadroomError, match=r"disruption-budgets.*0 25 \* \* \*.*'25' is no hour from 0 to 23"):
+        shrinking.manager("0:10:web", disruption_budgets=(bad,))

@@ -13,10 +13,11 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from manager.autoscaler import checked_settings
+from manager.autoscaler.actuation.actuator import Actuator
 from manager.autoscaler.actuation.group_writer import GroupWriter
+from manager.autoscaler.actuation.node_deletion import DeletionOptions
 from manager.autoscaler.actuation.node_writer import NodeWriter
-from manager.autoscaler.actuation.scan_actuator import ScanClients
-from manager.autoscaler.actuation.scanning import Scans
+from manager.autoscaler.actuation.scans import ScanAccess, Scans
 from manager.autoscaler.cloudprovider import plugin
 from manager.autoscaler.cloudprovider.contract import Group, NodeRef, Provider
 from manager.autoscaler.cloudprovider.errors import Later, ProviderError, Refused, Unavailable
@@ -24,20 +25,23 @@ from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.plugin import ProviderRequest
 from manager.autoscaler.cluster_state import registry_store
 from manager.autoscaler.cluster_state.actions import Action, ActionKind
-from manager.autoscaler.cluster_state.registry_store import NOT_LEADING, RegistryStore
+from manager.autoscaler.cluster_state.registry_store import RegistryStore
 from manager.autoscaler.cluster_state.state import Increase
 from manager.autoscaler.iteration import ScanResult
-from manager.autoscaler.listers import ClusterObjects
+from manager.autoscaler.listers import ClusterObjects, Listers, WatchedKinds
+from manager.autoscaler.planning import utilization_method
 from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from manager.autoscaler.snapshot import taints
 from manager.autoscaler.utilization import memory
 from manager.autoscaler.utilization.decisions import ScanDecision
+from manager.informers import SharedInformers
 from manager.node_peaks import NodePeaks
 from shared import names
 from shared.api.core import Node, Pod
 from shared.clock import ManualClock
 from shared.errors import HeadroomError
 from shared.kube.configmap_store import ConfigMapStore
+from shared.kube.errors import NOT_LEADING
 from shared.kube.resources import NODES, PODDISRUPTIONBUDGETS, PODS
 from shared.quantity import Resources
 from shared.telemetry import Loops
@@ -149,11 +153,24 @@ class Shop:
         self.guard = Guard(cast(Provider, self.cloud), self.config.ownership, deadline_seconds=5)
         lock = threading.Lock()
         self.registry = RegistryStore(
-            ConfigMapStore(self.client, town.home, names.BOOKS_CONFIG_MAP, registry_store.KEY), self._may_write
+            ConfigMapStore(self.client, town.home, names.REGISTRY_CONFIG_MAP, registry_store.KEY), self._may_write
         )
         groups = GroupWriter(self.config, self.guard, lock, self.registry, self._may_write, self.clock)
-        self.hands = ScanClients(NodeWriter(self.client, self.guard, lock, self._may_write), groups.increase_for_scan)
+        writer = NodeWriter(self.client, self.guard, lock, self._may_write)
+        informers = SharedInformers(self.client, with_autoscaler=True)
+        self.listers = Listers(
+            self.client,
+            informers,
+            WatchedKinds(),
+            expected=lambda _: {},
+            peaks=lambda _: None,
+            pending=lambda: None,
+        )
+        self.access = ScanAccess(writer, self.actuator(writer), groups.increase_for_scan)
         self.begin()
+
+    def actuator(self, writer: NodeWriter) -> Actuator:
+        return Actuator(writer, self.listers, DeletionOptions(), self.clock)
 
     def begin(self, *, dry_run: bool = False) -> None:
         """As a process that has just started."""
@@ -177,12 +194,17 @@ class Shop:
         self.clock.jump(jump)
         nodes = tuple(self.client.list(NODES, into=Node).items)
         pods = tuple(self.client.list(PODS, into=Pod).items)
-        self.guard.observe([NodeRef.from_node(node) for node in nodes])
+        observed = self.guard.observe([NodeRef.from_node(node) for node in nodes])
+        self.access.actuator.cloud_observed(observed)
+        self.access.actuator.run_pass()
         now = self.clock.now()
         self.registry.read(now)
         meanwhile()
         upcoming = {name: each.nodes for name, each in self.registry.known.requests.items()}
-        return self.scans.scan(ClusterObjects(now, nodes, pods, peaks=peaks), self.hands, now, upcoming=upcoming)
+        objects = ClusterObjects(now, nodes, pods, peaks=peaks)
+        due = self.scans.request()
+        planned = utilization_method.plan_scans(self.config, objects, self.guard.observed, due, upcoming=upcoming)
+        return self.scans.carry_out(planned, self.access, nodes, now)
 
     @property
     def target(self) -> int:
@@ -326,9 +348,9 @@ def test_a_node_may_be_drained_first_as_far_as_budgets_let(open_shop: Callable[.
         shop.client.patch(PODS, f"on-{kept}", patch, shop.town.namespace, subresource=where)
     began = shop.scan(HARD)
     done, refused = actions(began, ActionKind.REMOVE_NODES)
-    assert (done.nodes, done.done, done.reason) == ((free,), True, "past its hard deadline, its pods leave first")
+    assert (done.nodes, done.done, done.reason) == ((free,), True, "past its hard deadline, its pods are evicted first")
     assert (refused.nodes, refused.done) == ((kept,), False)
-    assert "disruption budgets keep" in refused.error
+    assert "disruption budget" in refused.error
     assert not actions(began, ActionKind.DELETE_NODES)
     shop.gone(f"on-{free}")  # as its kubelet does in the end
     (action,) = actions(shop.scan(60), ActionKind.DELETE_NODES)
@@ -349,7 +371,7 @@ def test_a_pod_whose_eviction_fails_keeps_no_other_from_being_asked(
     assert [(sorted(action.nodes), action.done) for action in told] == [(marked, False)]
     for node in marked:
         assert f"{node}: {shop.town.namespace}/on-{node} stays: 500" in told[0].error
-    assert "budgets keep" not in told[0].error
+    assert "budget" not in told[0].error
     leaving = {pod.metadata.name for pod in shop.client.list(PODS, into=Pod).items if pod.metadata.deletion_timestamp}
     assert leaving == {f"second-{node}" for node in marked}
     (action,) = actions(shop.scan(60), ActionKind.REMOVE_NODES)
@@ -411,12 +433,13 @@ def test_scans_hear_from_their_round_that_the_clock_has_jumped(town: Town) -> No
     clock = JumpingClock()
     file = town.file.with_name("groups.yaml")
     file.write_text(ESCALATORS)
-    alone = Alone(town, clock=clock, nodes=(), node_groups=str(file), utilization_scan_interval_seconds=0.001)
+    alone = Alone(town, clock=clock, nodes=(), node_groups=str(file), utilization_scan_interval_seconds=0.1)
     try:
         eventually(lambda: any(each.locked for each in alone.round().scans), PATIENCE_SECONDS)
         for ahead in (7200.0, 0.0):
             clock.ahead = ahead
-            assert [each.locked for each in alone.round().scans] == [True]
+            scans = eventually(lambda: alone.round().scans, PATIENCE_SECONDS)  # none before the interval is over
+            assert [each.locked for each in scans] == [True]
     finally:
         alone.close()
 
@@ -502,12 +525,10 @@ def test_others_taints_stay_as_they_are(open_shop: Callable[..., Shop]) -> None:
     assert [(each[1]["key"], each[1]["effect"]) for each in found] == [("atlassian.com/escalator", "NoSchedule")] * 2
 
 
-@pytest.mark.parametrize("compat", ["headroom", "escalator"])
 def test_a_cloud_that_refuses_is_asked_again_and_one_that_hangs_is_waited_for(
-    open_shop: Callable[..., Shop], town: Town, compat: str
+    open_shop: Callable[..., Shop], town: Town
 ) -> None:
-    """But for Escalator, which asks again in either case: the named difference is `locks_in_doubt`."""
-    shop = open_shop(compat=compat)
+    shop = open_shop()
     shop.guard.observe()
     shop.has(2)
     for number in range(5):
@@ -531,8 +552,8 @@ def test_a_cloud_that_refuses_is_asked_again_and_one_that_hangs_is_waited_for(
 
     eventually(answers)
     town.offer(slow)
-    assert only(shop.scan(1)).locked is (compat == "headroom")
-    assert shop.target == (4 if compat == "headroom" else 6)
+    assert only(shop.scan(1)).locked
+    assert shop.target == 4
 
 
 @pytest.mark.parametrize(
@@ -606,7 +627,7 @@ def test_a_group_that_has_failed_to_grow_for_pending_pods_is_left_alone_by_scans
     assert "not now" in shop.scan().actions[0].error
     shop.cloud.deaf = False
     (action,) = shop.scan(60).actions
-    assert (action.done, "left alone for a while, after: " in action.error) == (False, True)
+    assert (action.done, "in backoff after: " in action.error) == (False, True)
     assert not only(shop.scan(1)).locked
     assert [action.done for action in shop.scan(300).actions] == [True]
 
@@ -646,15 +667,6 @@ def test_no_more_are_deleted_than_leave_the_minimum_to_those_that_are_there(open
     assert {*deleted.nodes, *kept.nodes} == set(marked)
 
 
-def test_escalator_asks_for_all_at_once_and_for_none_after_one_that_stays(open_shop: Callable[..., Shop]) -> None:
-    shop = open_shop(**FEW, compat="escalator")
-    marked, _ = idle(shop, pods="")
-    shop.scan(1)  # marks a third, which is due at the next scan as the two are, and may stand before them
-    shop.cloud.keeps = {min(shop.marks)}
-    assert [action.done for action in actions(shop.scan(SOFT), ActionKind.DELETE_NODES)] == [False]
-    assert (set(marked) <= set(shop.marks), shop.target) == (True, 4)
-
-
 def test_a_budget_that_never_allows_keeps_its_node_for_now_and_nothing_else(open_shop: Callable[..., Shop]) -> None:
     shop = open_shop(**FEW, drain_before_termination=True)
     shop.town.client.create(PODDISRUPTIONBUDGETS, BUDGET, shop.town.namespace)
@@ -666,7 +678,7 @@ def test_a_budget_that_never_allows_keeps_its_node_for_now_and_nothing_else(open
     assert [action.nodes for action in actions(shop.scan(HARD), ActionKind.DELETE_NODES) if action.done] == [(other,)]
     for _ in range(5):
         (action,) = actions(shop.scan(60), ActionKind.REMOVE_NODES)
-        assert (action.nodes, action.done, "disruption budgets keep" in action.error) == ((kept,), False, True)
+        assert (action.nodes, action.done, "disruption budget" in action.error) == ((kept,), False, True)
     for number in range(9):
         shop.pod(f"p{number}")
     told = shop.scan(60)
@@ -689,17 +701,17 @@ def test_what_goes_wrong_with_one_group_stops_no_other(open_shop: Callable[..., 
     shop.has(6)
     for number in range(5):
         shop.pod(f"p{number}")
-    hands = shop.hands
+    access = shop.access
 
     def breaks(_: Increase) -> HeadroomError | None:
         raise RuntimeError("out of order")
 
-    shop.hands = replace(hands, grow=breaks)
+    shop.access = replace(access, grow=breaks)
     told = shop.scan()
     broken, apart = told.decisions
     assert (broken.group, broken.error) == ("shared", "the scan broke down: RuntimeError('out of order')")
     assert (apart.error, [action.done for action in told.actions if action.group == "apart-nodes"]) == ("", [True])
-    shop.hands = hands
+    shop.access = access
     assert [action.kind for action in shop.scan(1).actions if action.done] == [ActionKind.INCREASE]
 
 
@@ -714,18 +726,19 @@ def test_a_scan_that_breaks_down_after_it_has_asked_for_nodes_waits_for_them(ope
     shop.client.patch(NODES, forced, {"spec": {"taints": [{"key": taints.FORCE, "effect": "NoSchedule"}]}})
     for number in range(5):
         shop.pod(f"p{number}")
-    hands = shop.hands
+    access = shop.access
 
     def breaks_once_it_has_grown() -> bool:
         if shop.target > 3:
             raise RuntimeError("out of order")
         return True
 
-    shop.hands = replace(hands, nodes=replace(hands.nodes, may_write=breaks_once_it_has_grown))
+    writer = replace(access.writer, may_write=breaks_once_it_has_grown)
+    shop.access = replace(access, writer=writer, actuator=shop.actuator(writer))
     told = shop.scan()
     assert "out of order" in only(told).error
     assert [action.kind for action in told.actions if action.done] == [ActionKind.INCREASE]
-    shop.hands = hands
+    shop.access = access
     assert only(shop.scan(1)).locked
 
 
@@ -746,27 +759,6 @@ def test_of_a_marked_node_whose_machine_is_gone_the_node_goes_too(open_shop: Cal
     assert (kept.nodes, kept.error) == (("alive",), "alive (kwok:alive) is not in the cloud's group")
     there = {node.metadata.name for node in shop.client.list(NODES, into=Node).items}
     assert there & {"gone", "alive", "unmarked"} == {"alive", "unmarked"}
-
-
-def test_what_escalators_metrics_tell_of_locks_and_new_nodes_is_measured(open_shop: Callable[..., Shop]) -> None:
-    shop = open_shop()
-    shop.guard.observe()
-    shop.has(2)
-    shop.clock.advance(-120)  # so that new nodes are made after the scan
-    shop.cloud.booting_seconds = 0.0
-    for number in range(5):
-        shop.pod(f"p{number}")
-    (asked,) = shop.scan().groups
-    assert (asked.held_seconds, asked.lags, asked.instances) == (None, (), 2)
-    born = {node.metadata.name: node.metadata.created_at for node in shop.town.nodes}
-    new = set(shop.has(4)) - born.keys()
-    (held,) = shop.scan(1).groups
-    assert held.held_seconds is None
-    (free,) = shop.scan(COOL_DOWN).groups
-    assert free.held_seconds == COOL_DOWN + 1
-    assert free.lags == tuple(node.created_at for node in free.decision.arrived)
-    assert {node.name for node in free.decision.arrived} >= new
-    assert len(free.seen.pods) == 5
 
 
 def test_a_node_the_cloud_does_not_know_keeps_no_other_from_going(open_shop: Callable[..., Shop]) -> None:
@@ -825,10 +817,11 @@ def test_nodes_of_a_group_that_is_not_ours_stay_as_they_are_whatever_their_label
 
 
 def test_an_api_server_that_fails_stops_the_scan_and_the_next_one_goes_on(
-    open_shop: Callable[..., Shop], server: ApiServer
+    open_shop: Callable[..., Shop], town: Town, server: ApiServer
 ) -> None:
+    town.client = town.client.single_attempt()  # by the machine's clock, its retries would take half a minute
     shop = open_shop(**FEW)
-    shop.town.offer(CLOUD | {"size": 4})
+    town.offer(CLOUD | {"size": 4})
     shop.guard.observe()
     shop.has(4)
     failing = rule("status", "/nodes/", method="PATCH", times=0, status=503)
@@ -855,7 +848,9 @@ def test_a_group_that_the_cloud_does_not_have_is_left_alone_and_said(
     town.offer(CLOUD | {"name": "another"})
     told = shop.scan()
     assert not told.actions
-    assert only(told).error == "simulated: group shared-nodes: listed as ours, and not there"
+    assert (
+        only(told).error == "simulated: group shared-nodes: the node group exists in the registry but not in the cloud"
+    )
     assert not shop.marks
 
 
@@ -968,7 +963,7 @@ def test_of_two_managers_one_scales_a_group_up_and_down(lively: Town) -> None:
         later_rounds(manager)
     assert lively.targets() == {"shared-nodes": 1}
     assert len(lively.nodes) == 1
-    told = [each for manager in managers for each in fetch(manager, "/api/v1/decisions").json()["rounds"]]
+    told = [each for manager in managers for each in fetch(manager, "/api/v1/decisions").json()["iterations"]]
     assert {action["group"] for each in told for action in each["decisions"]} <= {"shared-nodes"}
 
 

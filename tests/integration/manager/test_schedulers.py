@@ -5,9 +5,6 @@ On a real API server that is kube-scheduler itself too, with the configuration t
 
 import contextlib
 import functools
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,9 +13,6 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.local import ports
-from deploy.local.control_plane import SCHEDULER, binary
-from deploy.local.ports import LOOPBACK
 from deploy.local.scheduler import scheduler
 from deploy.local.scheduler.extender import Extender
 from deploy.local.scheduler.scheduler import Scheduler
@@ -30,7 +24,7 @@ from shared.quantity import Resources
 from shared.telemetry import Loops
 from tests.integration.manager.conftest import Cluster, StartManager, fetch
 from tests.integration.manager.guarded import Guarded
-from tests.support import eventually
+from tests.support import eventually, kube_scheduler
 from tests.support.apiserver import ROOT, ApiServer, RealApiServer
 
 GIB = 1 << 30
@@ -74,6 +68,9 @@ class Pods:
     def node_of(self, name: str) -> str:
         return str(self._get(name)["spec"].get("nodeName", ""))
 
+    def scheduler_of(self, name: str) -> str:
+        return str(self._get(name)["spec"]["schedulerName"])
+
     def why_waiting(self, name: str) -> str:
         conditions = self._get(name)["status"].get("conditions") or ()
         return next((str(c.get("message")) for c in conditions if c.get("reason") == "Unschedulable"), "")
@@ -108,16 +105,13 @@ def scheduling(request: pytest.FixtureRequest, server: ApiServer, manager: Manag
     """A scheduler that is configured as the sample says."""
     document = yaml.safe_load(SAMPLE.read_text())
     host, port = manager.address
-    document["clientConnection"]["kubeconfig"] = str(server.kubeconfig)
     document["extenders"][0]["urlPrefix"] = f"http://{host}:{port}/scheduler"
     for name in ("enableHTTPS", "tlsConfig"):  # on loopback nobody has to say who they are
         del document["extenders"][0][name]
     document["extenders"][0]["httpTimeout"] = PATIENT_TIMEOUT
-    document["leaderElection"] = {"leaderElect": False}
-    config = tmp_path / "scheduler.yaml"
-    config.write_text(yaml.safe_dump(document))
     url = document["extenders"][0]["urlPrefix"]
-    with _embedded(server, url) if request.param == "embedded" else _kube_scheduler(config, tmp_path):
+    real = kube_scheduler.running(document, server.kubeconfig, tmp_path)
+    with _embedded(server, url) if request.param == "embedded" else real:
         yield
 
 
@@ -131,18 +125,6 @@ def _embedded(server: ApiServer, url: str) -> Iterator[None]:
     yield
     loops.close()
     extender.close()
-
-
-@contextlib.contextmanager
-def _kube_scheduler(config: Path, directory: Path) -> Iterator[None]:
-    arguments = (f"--config={config}", f"--bind-address={LOOPBACK}", f"--secure-port={ports.free()}")
-    leash = (sys.executable, "-m", "deploy.local.leash", str(os.getpid()))
-    with (directory / "kube-scheduler.log").open("wb") as log:
-        process = subprocess.Popen([*leash, str(binary(SCHEDULER)), *arguments], cwd=ROOT, stdout=log, stderr=log)
-    yield
-    assert process.poll() is None, (directory / "kube-scheduler.log").read_text()
-    process.terminate()
-    process.wait(20)
 
 
 def add_node(cluster: Cluster, name: str, *, used: str, peak_percent: int) -> None:
@@ -185,7 +167,7 @@ def test_a_mid_pod_goes_where_it_is_calm_and_waits_when_the_prediction_moves(
     waiting = eventually(lambda: pods.why_waiting("second"), SETTLED_SECONDS)
     assert cluster.mid("busy") == Resources(1500, GIB)
     assert pods.node_of("second") == ""
-    assert "1 Mid memory has shrunk: offers 1024 MiB, pods hold 0 MiB, pod asks 1.00 GiB" in waiting
+    assert "1 Mid memory has shrunk: offers 1024 MiB, pods request 0 MiB, this pod requests 1.00 GiB" in waiting
     assert f"1 Insufficient {names.MID_CPU}" in waiting
 
     report(cluster, "busy", memory_bytes=2 * GIB)
@@ -205,15 +187,11 @@ def test_kube_scheduler_asks_over_tls_by_its_client_certificate_as_the_sample_sa
     (certificates / "scheduler.key").write_text(key)
     (certificates / "ca.crt").write_text(eventually(guarded.authorities))
     shipped = SAMPLE.read_text().replace("/etc/kubernetes/headroom", str(certificates))
-    document = yaml.safe_load(
-        shipped.replace("/etc/kubernetes/scheduler.conf", str(guarded.server.scheduler_kubeconfig))
-    )
+    document = yaml.safe_load(shipped)
     document["extenders"][0] |= {"urlPrefix": f"{guarded.url}/scheduler", "httpTimeout": PATIENT_TIMEOUT}
-    config = tmp_path / "scheduler.yaml"
-    config.write_text(yaml.safe_dump(document))
     cluster.configure()
     add_node(cluster, "shrunk", used="500m", peak_percent=12)
-    with _kube_scheduler(config, tmp_path):
+    with kube_scheduler.running(document, guarded.server.scheduler_kubeconfig, tmp_path):
         pods.create("first", cpu_milli=1, node="shrunk")
         assert eventually(lambda: pods.node_of("first"), SETTLED_SECONDS) == "shrunk"
         report(cluster, "shrunk", memory_bytes=GIB - 1)
@@ -221,7 +199,31 @@ def test_kube_scheduler_asks_over_tls_by_its_client_certificate_as_the_sample_sa
         assert cluster.mid("shrunk") == Resources(1500, GIB)
         pods.create("second", memory_bytes=GIB, node="shrunk")
         waiting = eventually(lambda: pods.why_waiting("second"), SETTLED_SECONDS)
-    assert "1 Mid memory has shrunk: offers 1024 MiB, pods hold 0 MiB, pod asks 1.00 GiB" in waiting
+    assert "1 Mid memory has shrunk: offers 1024 MiB, pods request 0 MiB, this pod requests 1.00 GiB" in waiting
+
+
+@NEEDS_MORE
+def test_quick_pods_do_not_share_one_place(
+    server: ApiServer, cluster: Cluster, manager: Manager, pods: Pods, tmp_path: Path
+) -> None:
+    """The Node still shows room for four; the prediction has room for three, and all are scheduled within moments."""
+    host, port = manager.address
+    document = yaml.safe_load(SAMPLE.read_text())
+    extender = document["extenders"][0] | {"urlPrefix": f"http://{host}:{port}/scheduler"}
+    document["extenders"] = [extender | {"enableHTTPS": False, "tlsConfig": None, "httpTimeout": PATIENT_TIMEOUT}]
+    add_node(cluster, "quick", used="500m", peak_percent=12)
+    eventually(lambda: cluster.mid("quick") == Resources(1500, GIB))
+    report(cluster, "quick", memory_bytes=GIB - 1)
+    eventually(lambda: fetch(manager, "/api/v1/nodes/quick").json()["resources"]["memory"]["result"] == GIB - 1)
+    assert cluster.mid("quick") == Resources(1500, GIB)
+    names_of = [f"q{index}" for index in range(4)]
+    for name in names_of:
+        pods.create(name, cpu_milli=1, memory_bytes=GIB // 4, node="quick")
+    with kube_scheduler.running(document, server.kubeconfig, tmp_path):
+        waiting = eventually(lambda: [why for name in names_of if (why := pods.why_waiting(name))], SETTLED_SECONDS)
+        eventually(lambda: sum(pods.node_of(name) == "quick" for name in names_of) == 3, SETTLED_SECONDS)
+    assert len(waiting) == 1
+    assert "Mid memory has shrunk: offers 1024 MiB, pods request 768 MiB, this pod requests 256 MiB" in waiting[0]
 
 
 @pytest.mark.usefixtures("scheduling")

@@ -50,7 +50,7 @@ def test_a_mid_pod_is_held_back_as_soon_as_the_prediction_moves_and_before_the_n
 
     cluster.client.create(PODS, mid_pod("holder", "n1"), cluster.namespace)
     refusal = eventually(lambda: ask(manager, "filter", ["n1"])["FailedNodes"])
-    assert refusal == {"n1": "Mid cpu has shrunk: offers 1500m, pods hold 1, pod asks 1"}
+    assert refusal == {"n1": "Mid cpu has shrunk: offers 1500m, pods request 1, this pod requests 1"}
     cluster.client.delete(PODS, "holder", cluster.namespace, grace_period_seconds=0)
     eventually(lambda: ask(manager, "filter", ["n1"])["NodeNames"] == ["n1"])
 

@@ -1,6 +1,7 @@
-"""The simulated cloud on a real API server: Nodes come and go as asked, take pods, and the books stay right."""
+"""The simulated cloud on a real API server: Nodes come and go as asked, take pods, and its state stays right."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +14,23 @@ from manager.autoscaler.cloudprovider.contract import ErrorClass, GroupSpec, Nod
 from manager.autoscaler.cloudprovider.errors import Refused, Unavailable
 from manager.autoscaler.cloudprovider.guard import CloudObservation, Guard
 from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX, Ownership
-from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
-from shared.api.core import Node
+from manager.autoscaler.cloudprovider.simulated import fake_nodes, state_store
+from manager.autoscaler.snapshot import volumes
+from shared.api.core import ConfigMap, Node
+from shared.api.storage import CSINode
 from shared.clock import SystemClock
 from shared.kube.client import Client
 from shared.kube.errors import NotFound
 from shared.kube.events import Recorder
 from shared.kube.node_heartbeat import LEASE_NAMESPACE
-from shared.kube.resources import CONFIGMAPS, LEASES, NODES, PODS
+from shared.kube.resources import CONFIGMAPS, CSINODES, LEASES, NODES, PODS
 from shared.telemetry import Loops
 from tests.integration.manager.conftest import Cluster
-from tests.support import eventually
+from tests.support import certain, eventually
 from tests.support.apiserver import ApiServer
 from tests.support.observing import guarded
 
-ours = pytest.mark.own_decision("the cloud is simulated by the product, whichever API server keeps its books")
+ours = pytest.mark.own_decision("the cloud is simulated by the product, whichever API server keeps its state")
 
 GROUP: dict[str, Any] = {"name": "web", "machine_type": "n1-standard-4", "max": 10, "labels": {"team": "web"}}
 
@@ -67,6 +70,11 @@ class Cloud:
     def nodes(self) -> list[Node]:
         listed = self.client.list(NODES, into=Node, label_selector=f"{fake_nodes.LABEL_CLOUD}=true").items
         return sorted(listed, key=lambda node: node.metadata.name)
+
+    def csi_node(self, name: str) -> CSINode | None:
+        with suppress(NotFound):
+            return self.client.get(CSINODES, name, into=CSINode)
+        return None
 
     def is_ready(self, count: int) -> bool:
         """So many Nodes, Ready and free for all."""
@@ -112,7 +120,7 @@ def test_an_increase_makes_nodes_that_pods_are_bound_to(cloud: Cloud, server: Ap
         loops.close()
     on = {pod["spec"]["nodeName"] for pod in cloud.client.list(PODS, namespace).items}
     assert on == {node.metadata.name for node in cloud.nodes}
-    eventually(lambda: states(guard.observe(refs(cloud.nodes))) == ["Running", "Running"])  # Nodes precede the books
+    eventually(lambda: states(guard.observe(refs(cloud.nodes))) == ["Running", "Running"])  # Nodes precede the state
     assert set(guard.observed.group_of_node) == on
     for pod in cloud.client.list(PODS, namespace).items:
         cloud.client.delete(PODS, pod["metadata"]["name"], namespace, grace_period_seconds=0)
@@ -226,7 +234,7 @@ def test_what_is_never_made_can_be_taken_back_and_nothing_else(cloud: Cloud) -> 
 
 
 @ours
-def test_books_outlive_the_process_wherever_it_was_killed(cloud: Cloud) -> None:
+def test_its_state_outlives_the_process_wherever_it_was_killed(cloud: Cloud) -> None:
     cloud.offer(GROUP)
     guard = cloud.start()
     guard.observe()
@@ -240,12 +248,39 @@ def test_books_outlive_the_process_wherever_it_was_killed(cloud: Cloud) -> None:
 
 
 @ours
-def test_without_books_the_nodes_are_recounted(cloud: Cloud, cluster: Cluster) -> None:
+def test_the_state_of_an_earlier_version_is_read_under_its_key_and_written_under_the_new_one(
+    cloud: Cloud, cluster: Cluster
+) -> None:
+    cloud.offer(GROUP)
+    guard = cloud.start()
+    guard.observe()
+    guard.increase("web", 1)
+    cloud.stop()
+
+    def stored() -> dict[str, str]:
+        return cloud.client.get(CONFIGMAPS, state_store.CONFIG_MAP, cluster.namespace, into=ConfigMap).data or {}
+
+    body = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": state_store.CONFIG_MAP},
+        "data": {state_store.FORMER_KEY: stored()[state_store.KEY]},
+    }
+    cloud.client.replace(CONFIGMAPS, state_store.CONFIG_MAP, body, cluster.namespace)
+    guard = cloud.start()
+    assert guard.observe().groups["web"].group.target_size == 1
+    guard.increase("web", 1)
+    assert stored().keys() == {state_store.KEY}
+    assert guard.observe().groups["web"].group.target_size == 2
+
+
+@ours
+def test_without_a_stored_state_the_nodes_are_recounted(cloud: Cloud, cluster: Cluster) -> None:
     cloud.offer(GROUP | {"size": 2})
     cloud.start().observe()
     eventually(lambda: cloud.is_ready(2))
     cloud.stop()
-    cloud.client.delete(CONFIGMAPS, ledger.CONFIG_MAP, cluster.namespace)
+    cloud.client.delete(CONFIGMAPS, state_store.CONFIG_MAP, cluster.namespace)
     observed = cloud.start().observe()
     assert observed.groups["web"].group.target_size == 2
     assert states(observed) == ["Running", "Running"]
@@ -322,7 +357,7 @@ def test_a_node_of_the_same_name_that_is_somebody_elses_stays(cloud: Cloud, clus
 
 
 @ours
-def test_refusals_outages_and_hangs_leave_the_books_right(cloud: Cloud) -> None:
+def test_refusals_outages_and_hangs_leave_the_state_right(cloud: Cloud) -> None:
     cloud.offer(GROUP | {"faults": {"refuse": "quota exceeded"}})
     guard = cloud.start()
     guard.observe()
@@ -340,7 +375,7 @@ def test_refusals_outages_and_hangs_leave_the_books_right(cloud: Cloud) -> None:
     eventually(observes(guard, ["Running"]))
 
 
-def test_two_managers_keep_the_same_books(cloud: Cloud) -> None:
+def test_two_managers_keep_the_same_state(cloud: Cloud) -> None:
     cloud.offer(GROUP)
     first, second = cloud.start(), cloud.start()
     first.observe()
@@ -350,3 +385,17 @@ def test_two_managers_keep_the_same_books(cloud: Cloud) -> None:
     eventually(observes(first, ["Running"] * 5), 60)
     assert first.observed.groups["web"].group.target_size == 5
     eventually(lambda: cloud.is_ready(5))
+
+
+@pytest.mark.real_only("the embedded API server has no CSINodes")
+def test_machines_state_the_volumes_that_they_attach(cloud: Cloud) -> None:
+    machine = {"name": "disks", "capacity": {"cpu": "4", "memory": "8Gi", "attachable-volumes-csi-disk.example": "3"}}
+    cloud.offer({**GROUP, "machine_type": "disks"}, machine_types=[{**machine, "price": 1}])
+    guard = cloud.start()
+    guard.observe()
+    guard.increase("web", 1)
+    eventually(lambda: cloud.is_ready(1))
+    (node,) = cloud.nodes
+    found = certain(eventually(lambda: cloud.csi_node(node.metadata.name)))
+    assert volumes.volume_limits(found, {}) == {"disk.example": 3}
+    assert [(each.kind, each.uid) for each in found.metadata.owner_references or ()] == [("Node", node.metadata.uid)]

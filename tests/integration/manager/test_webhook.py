@@ -317,7 +317,7 @@ def test_certificates_of_others_are_read_from_files_and_again_when_they_change(
         return pair
 
     first = renew()
-    replica = start_webhook(webhook_certificates="files", webhook_certificate_directory=str(tmp_path))
+    replica = start_webhook(webhook_certificate_directory=str(tmp_path))
     eventually(lambda: _serves(replica, first))
     (tmp_path / "tls.key").write_text("half written")
     time.sleep(0.5)  # turns that cannot use it
@@ -373,8 +373,8 @@ def test_a_namespace_bounds_what_its_pods_hold_together(site: Site, start_manage
         return ""
 
     why = eventually(denied)
-    assert f"may hold 1200m of Mid cpu at most (annotation {bound})" in why
-    assert "this one asks for 500m" in why
+    assert f"may request 1200m of Mid cpu at most (annotation {bound})" in why
+    assert "this one requests 500m" in why
     site.create()  # prod pods are none of its business
     site.client.patch(NAMESPACES, site.namespace, {"metadata": {"annotations": {bound: None, memory: "lots"}}})
     eventually(lambda: f"takes no pods of Mid: annotation {memory}: 'lots'" in denied())

@@ -20,41 +20,21 @@ def _status(query: str = "", **status: Json) -> list[Step]:
 customs.table({
     "a custom object is made and read": [_spec(metricCollectPolicy={"reportIntervalSeconds": 7}), get("$nm/$me")],
     "an unknown field is pruned with a warning": _spec(nothing=1, metricCollectPolicy={"nothing": 2}),
-    "an unknown field is pruned in silence": _spec("?fieldValidation=Ignore", nothing=1),
     "an unknown field is refused": _spec("?fieldValidation=Strict", nothing=1, metricCollectPolicy={"nothing": 2}),
-    "an unknown root field is pruned with a warning": post("$nm", NODE_METRIC | {"nothing": 1}),
-    "an unknown field of metadata is pruned": post("$nm", {**NODE_METRIC, "metadata": {"name": "$me", "nothing": 1}}),
     "an unknown field of a patch is pruned with a warning": [_METRIC, patch("$nm/$me", {"spec": {"nothing": 1}})],
     "an unknown field of a status is pruned with a warning": _status(nothing=1),
     "a number for a text is refused": _spec(predictPolicy={"predictor": 7}),
-    "a text for a number is refused": _spec(metricCollectPolicy={"reportIntervalSeconds": "7"}),
-    "a fraction for a whole number is refused": _spec(metricCollectPolicy={"reportIntervalSeconds": 7.5}),
-    "a whole fraction is a whole number": _spec(metricCollectPolicy={"reportIntervalSeconds": 7.0}),
-    "an object for a list is refused": _spec(metricCollectPolicy={"nodeAggregatePolicy": {"durations": {}}}),
-    "null for an object is pruned": _spec(metricCollectPolicy=None),
-    "null in a list is refused": _spec(metricCollectPolicy={"nodeAggregatePolicy": {"durations": [None]}}),
     "a number below its minimum is refused": _spec(predictPolicy={"coldStartPeriodSeconds": -1}),
     "a number above its maximum is refused": _spec(predictPolicy={"reclaimRatioPercent": 101}),
     "a text that is none of its values is refused": _spec(midPolicy={"midFormula": "best"}),
     "a text that does not match is refused": _spec(predictPolicy={"sigmaCPU": "many"}),
-    "a number or text is either": _spec(predictPolicy={"sigmaCPU": 5, "sigmaMemory": "2.5"}),
-    "a number or text is nothing else": _spec(predictPolicy={"sigmaCPU": True}),
-    "every cause is listed in order":
-        _spec(predictPolicy={"reclaimRatioPercent": 101, "coldStartPeriodSeconds": -1},
-            midPolicy={"midFormula": "best"}),
-    "a spec that is no object is refused": post("$nm", NODE_METRIC | {"spec": 7}),
     "a status's usage takes quantities": _status(nodeMetric={"nodeUsage": USAGE}, updateTime="2020-01-01T00:00:00Z"),
     "a status's quantities stay as they are written":
         _status(nodeMetric={"nodeUsage": {"resources": {"cpu": "1000m", "memory": 1024}}}),
     "a status's quantity that is none is refused": _status(nodeMetric={"nodeUsage": {"resources": {"cpu": "many"}}}),
-    "a status's time that is none is refused": _status(updateTime="yesterday"),
     "a pod metric needs what it needs": _status(podsMetric=[{}]),
     "labels of a custom object are checked":
         post("$nm", {**NODE_METRIC, "metadata": {"name": "$me", "labels": {"a b": "c"}}}),
-    "labels of a custom object of the wrong type are refused":
-        post("$nm", {**NODE_METRIC, "metadata": {"name": "$me", "labels": {"a": 1}}}),
     "a custom object's name is checked": post("$nm", {**NODE_METRIC, "metadata": {"name": "A_b"}}),
-    "a custom object of all namespaces has none":
-        post("$nm", {**NODE_METRIC, "metadata": {"name": "$me", "namespace": "default"}}),
     "the group is found": get("/apis/slo.koordinator.sh"),
 })  # fmt: skip

@@ -17,11 +17,6 @@ def _binding(**fields: object) -> Object:
     return {"metadata": {"name": "a"}, "target": {"kind": "Node", "name": "$me"}} | fields
 
 
-def _scale(replicas: int, **metadata: str) -> Object:
-    named = {"name": "a", "namespace": "$ns"} | metadata
-    return {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": named, "spec": {"replicas": replicas}}
-
-
 subresources.table({
     "a custom object is made without its status": [post("$nm", NODE_METRIC | _STATUS), get("$nm/$me")],
     "an update of a custom object leaves its status": [
@@ -81,16 +76,6 @@ subresources.table({
     "a pod is bound": [_POD, post("$pods/a/binding", _binding()), get("$pods/a")],
     "a pod is bound once": [_POD, post("$pods/a/binding", _binding()), post("$pods/a/binding", _binding())],
     "a missing pod is not bound": post("$pods/nope/binding", _binding(metadata={"name": "nope"})),
-    "a binding is the pod's of its path": [_POD, post("$pods/a/binding", _binding(metadata={"name": "b"}))],
-    "a binding with another uid is refused":
-        [_POD, post("$pods/a/binding", _binding(metadata={"name": "a", "uid": "u"}))],
-    "a binding brings its annotations": [
-        _POD,
-        post("$pods/a/binding", _binding(metadata={"name": "a", "annotations": {"x.io/y": "z"}})),
-        get("$pods/a"),
-    ],
-    "a dry run of a binding binds nothing": [_POD, post("$pods/a/binding?dryRun=All", _binding()), get("$pods/a")],
-    "a binding cannot be read": [_POD, get("$pods/a/binding")],
 })  # fmt: skip
 
 

@@ -1,8 +1,8 @@
 """Watches: what they tell, where they begin and how they end."""
 
 from tests.parity.behaviours import Area
-from tests.parity.behaviours.objects import NODE_METRIC, config_map, labelled, lease, pod
-from tests.parity.calls import TABLE, Calls, Json, get
+from tests.parity.behaviours.objects import NODE_METRIC, labelled, lease
+from tests.parity.calls import Calls, Json
 
 watches = Area("watch", "Watch")
 
@@ -13,8 +13,6 @@ def _version(obj: Json) -> str:
 
 
 watches.table({
-    "a watch by an unknown field is refused": get("$pods?watch=1&fieldSelector=spec.nothing%3Da"),
-    "a watch by a broken label selector is refused": get("$pods?watch=1&labelSelector=a%3D%3D%3Db"),
 })  # fmt: skip
 
 
@@ -58,32 +56,6 @@ def _(c: Calls) -> None:
             watch.take(1)
 
 
-@watches.behaviour("a watch by label tells transitions as additions and deletions")
-def _(c: Calls) -> None:
-    start = _version(c.get("$leases"))
-    with c.watch(f"$leases?watch=1&labelSelector=app%3Dx&resourceVersion={start}") as watch:
-        c.given("$leases", labelled("a", app="y"))
-        for app in ("x", "x", "y", "z", "x"):
-            c.patch("$leases/a", {"metadata": {"labels": {"app": app}, "annotations": {"n": app}}})
-        c.patch("$leases/a", {"spec": {"holderIdentity": "h"}})
-        c.delete("$leases/a")
-        watch.take(5)
-
-
-@watches.behaviour("a watch by field tells transitions as additions and deletions")
-def _(c: Calls) -> None:
-    start = _version(c.get("$pods"))
-    with c.watch(
-        f"$pods?watch=1&fieldSelector=spec.nodeName%3D$me,status.phase!%3DSucceeded&resourceVersion={start}"
-    ) as watch:
-        c.given("$pods", pod())
-        c.post("$pods/a/binding", {"metadata": {"name": "a"}, "target": {"kind": "Node", "name": "$me"}})
-        c.patch("$pods/a/status", {"status": {"phase": "Running"}})
-        c.patch("$pods/a/status", {"status": {"phase": "Succeeded"}})
-        c.delete("$pods/a")
-        watch.take(3)
-
-
 @watches.behaviour("a watch by name tells one object")
 def _(c: Calls) -> None:
     start = _version(c.get("$leases"))
@@ -115,19 +87,4 @@ def _(c: Calls) -> None:
 def _(c: Calls) -> None:
     c.given("$leases", lease())
     with c.watch("$leases?watch=1&timeoutSeconds=1") as watch:
-        watch.rest()
-
-
-@watches.behaviour("a watch tells Tables")
-def _(c: Calls) -> None:
-    start = _version(c.get("$cm?labelSelector=app"))
-    with c.watch(f"$cm?watch=1&labelSelector=app&resourceVersion={start}", TABLE) as watch:
-        c.given("$cm", config_map(data={"a": "1"}) | {"metadata": {"name": "a", "labels": {"app": "x"}}})
-        c.patch("$cm/a", {"data": {"b": "2"}})
-        watch.take(2)
-
-
-@watches.behaviour("a watch from the future waits")
-def _(c: Calls) -> None:
-    with c.watch("$leases?watch=1&resourceVersion=9000000000000000000&timeoutSeconds=1") as watch:
         watch.rest()

@@ -1,6 +1,5 @@
 """Admission webhooks: how they are registered, what they are asked, and what becomes of their answers."""
 
-import json
 from collections.abc import Sequence
 
 from tests.parity.behaviours import Area, Script
@@ -18,7 +17,7 @@ from tests.parity.calls import (
     post,
     put,
 )
-from tests.support.webhooks import Answer, Raw, allow, deny
+from tests.support.webhooks import Answer, allow, deny
 from tests.support.webhooks import patch as patching
 
 registrations = Area("registrations", "Registrations of admission webhooks")
@@ -45,37 +44,17 @@ def _mutating(**fields: Json) -> Step:
     return post("$mutating", _of(_WEBHOOK | fields))
 
 
-def _rule(**fields: Json) -> Step:
-    return _with(rules=[_RULE | fields])
-
-
-def _without(field: str) -> Step:
-    return post("$validating", _of({key: value for key, value in _WEBHOOK.items() if key != field}))
-
-
 def _client(**config: Json) -> Step:
     return _with(clientConfig=config)
 
 
-def _selecting(**selector: Json) -> Step:
-    return _with(namespaceSelector=selector)
-
-
 _MADE = given("$mutating", _of(_WEBHOOK))
-_APPLIED = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"} | _of(_WEBHOOK)
 
 # fmt: off
 registrations.table({
     "a mutating webhook gets its defaults": _mutating(),
     "a validating webhook gets its defaults": _with(),
     "a webhook behind a service gets its port": _client(service=_SERVICE),
-    "a registration may be empty": post("$mutating", {"metadata": {"name": "$me"}}),
-    "a webhook without rules is taken": _without("rules"),
-    "what is said is kept": _mutating(
-        failurePolicy="Ignore", matchPolicy="Exact", timeoutSeconds=3, reinvocationPolicy="IfNeeded",
-        namespaceSelector={"matchLabels": {"a": "b"}}, objectSelector={"matchExpressions": [
-            {"key": "a", "operator": "In", "values": ["b"]}]},
-        rules=[_RULE | {"scope": "Namespaced", "operations": ["*"], "resources": ["*/*"]}]),
     "a registration is deleted": [_MADE, delete("$mutating/$me"), get("$mutating/$me")],
     "an update has to say its version": [_MADE, put("$mutating/$me", _of(_WEBHOOK))],
     "a change of webhooks is counted": [
@@ -83,25 +62,7 @@ registrations.table({
         patch("$mutating/$me", [{"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": 2}], JSON_PATCH)],
     "a webhook is patched by its name":
         [_MADE, patch("$mutating/$me", {"webhooks": [{"name": "w.example.com", "timeoutSeconds": 4}]}, STRATEGIC)],
-    "an unknown field is warned of": _with(nothing=1),
-    "a field of the wrong type is refused": _with(timeoutSeconds="1"),
-    "a bundle that is no base64 is refused": _client(url="https://a/", caBundle="?"),
     # what is refused
-    "a webhook needs a name": _with(name=""),
-    "versions have to be told": _without("admissionReviewVersions"),
-    "versions may not be empty": _with(admissionReviewVersions=[]),
-    "versions have one that is known": _with(admissionReviewVersions=["v2"]),
-    "versions may have one that is not": _with(admissionReviewVersions=["v2", "v1"]),
-    "a validating webhook has no reinvocation policy": _with(reinvocationPolicy="Never"),
-    "operations have to be told": _rule(operations=[]),
-    "groups have to be told": _rule(apiGroups=[]),
-    "versions of a rule have to be told": _rule(apiVersions=[]),
-    "resources have to be told": _rule(resources=[]),
-    "all resources and a subresource are taken": _rule(resources=["*", "pods/status"]),
-    "a URL or a service is needed": _client(),
-    "a URL and a service are too much": _client(url="https://a/", service=_SERVICE),
-    "a URL is https": _client(url="http://a/b"),
-    "a URL is more than a path": _client(url="/b"),
 })
 # fmt: on
 
@@ -173,20 +134,9 @@ def _make(calls: Calls, steps: Sequence[Step]) -> None:
             calls.make(step)
 
 
-def _unkind(api_version: str = "") -> Answer:
-    """An answer that does not say what it is, or that it is of some version."""
-    envelope = {"kind": "AdmissionReview", "apiVersion": api_version} if api_version else {}
-    return lambda review: Raw(json.dumps(envelope | {"response": {"allowed": True, "uid": review["uid"]}}))
-
-
 _POST = post("$cm", config_map(data={"k": "v"}))
 _GIVEN = given("$cm", config_map(data={"k": "v"}))
 _POD_GIVEN = given("$pods", POD)
-_DEPLOYMENT = {
-    "metadata": {"name": "a"},
-    "spec": {"replicas": 0, "selector": {"matchLabels": {"app": "a"}},
-             "template": {"metadata": {"labels": {"app": "a"}}, "spec": POD["spec"]}},
-}  # fmt: skip
 _SET = [{"op": "add", "path": "/data", "value": {"k": "w"}}]
 
 # fmt: off
@@ -196,14 +146,8 @@ for _sentence, _script in {
     "a denial with a message": _answering("$validating", deny("no room"), _POST),
     "a denial with a code": _answering("$validating", deny("no room", 403), _POST),
     "a denial with a reason": _answering("$validating", deny(reason="TooMany"), _POST),
-    "a denial with everything": _answering("$validating", deny("no room", 422, "Invalid", details={
-        "name": "a", "kind": "configmaps", "causes": [{"field": "data", "message": "m", "reason": "r"}]}), _POST),
-    "a denial with a code that is none": _answering("$validating", deny("no room", 200, status="Success"), _POST),
-    "a denial with a time to wait":
-        _answering("$validating", deny("later", 429, "TooManyRequests", details={"retryAfterSeconds": 3}), _POST),
     "a denial of a mutating webhook": _answering("$mutating", deny("no room", 403, "Forbidden"), _POST),
     "a denial of a dry run": _answering("$mutating", deny("no room"), post("$cm?dryRun=All", config_map())),
-    "a denial of an object that is there": _answering("$validating", deny("no room"), _GIVEN, _POST),
     # warnings
     "a warning of what is allowed":
         _answering("$mutating", lambda _: {"allowed": True, "warnings": ['say "hm"', "b"]}, _POST),
@@ -212,49 +156,10 @@ for _sentence, _script in {
         "$validating", allow, _POST, clientConfig={"url": "https://127.0.0.1:1/w"}),
     "nobody listens, which may be ignored": _answering(
         "$mutating", allow, _POST, clientConfig={"url": "https://127.0.0.1:1/w"}, failurePolicy="Ignore"),
-    "the service is not there": _answering("$validating", allow, _POST, clientConfig={"service": _SERVICE}),
-    "the bundle holds no certificate":
-        _answering("$validating", allow, _POST, clientConfig={"url": "https://127.0.0.1:1/w", "caBundle": "YQ=="}),
-    "an answer is a failure": _answering("$validating", lambda _: Raw("boom", 500, "text/plain"), _POST),
-    "an answer is a failure without a text": _answering("$validating", lambda _: Raw("{}", 502), _POST),
-    "an answer is not found": _answering("$validating", lambda _: Raw("no", 404, "text/plain"), _POST),
-    "an answer is forbidden": _answering("$validating", lambda _: Raw("go away", 403, "text/plain"), _POST),
-    "an answer is a redirection": _answering("$validating", lambda _: Raw("", 304, "text/plain"), _POST),
-    "an answer is a status": _answering("$validating", lambda _: Raw(
-        '{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "in its own words"}', 409), _POST),
-    "an answer is empty": _answering("$validating", lambda _: Raw(""), _POST),
-    "an answer is no JSON": _answering("$validating", lambda _: Raw("ok"), _POST),
-    "an answer has no response": _answering("$validating", lambda _: Raw(
-        '{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1"}'), _POST),
-    "an answer is for another request": _answering("$validating", lambda _: {"allowed": True, "uid": "u"}, _POST),
-    "an answer is of another kind":
-        _answering("$validating", lambda _: Raw('{"kind": "Pod", "apiVersion": "v1"}'), _POST),
-    "an answer is of the wrong type": _answering("$validating", lambda _: {"allowed": "yes"}, _POST),
-    "an answer has a patch of the wrong type":
-        _answering("$mutating", lambda _: {"allowed": True, "patch": "?", "patchType": "JSONPatch"}, _POST),
-    "an answer is a page": _answering("$validating", lambda _: Raw("<p>hello</p>", 200, "text/html"), _POST),
-    "an answer is ignored that is none": _answering("$mutating", lambda _: Raw("ok"), _POST, failurePolicy="Ignore"),
-    "a failure does not let in what is denied":
-        _answering("$validating", deny("no room"), _POST, failurePolicy="Ignore"),
     # patches
     "a patch is applied": _answering("$mutating", patching(*_SET), _POST, get("$cm/a")),
     "a patch of an update is applied": _answering(
         "$mutating", patching(*_SET), post("$cm", config_map()), patch("$cm/a", {"data": {"k": "x", "l": "y"}})),
-    "a patch of another type":
-        _answering("$mutating", lambda _: patching(*_SET)(_) | {"patchType": "MergePatch"}, _POST),
-    "a patch that is empty": _answering("$mutating", patching(), _POST),
-    "a patch that is no list": _answering(
-        "$mutating", lambda _: {"allowed": True, "patchType": "JSONPatch", "patch": "e30="}, _POST),
-    "a patch that is no JSON": _answering(
-        "$mutating", lambda _: {"allowed": True, "patchType": "JSONPatch", "patch": "YWJj"}, _POST),
-    "a patch that does not apply":
-        _answering("$mutating", patching({"op": "remove", "path": "/data/nothing"}), _POST),
-    "a patch of a path that is not there":
-        _answering("$mutating", patching({"op": "add", "path": "/a/b/c", "value": 1}), _POST),
-    "a patch whose test fails":
-        _answering("$mutating", patching({"op": "test", "path": "/data/k", "value": "x"}), _POST),
-    "a patch of an unknown field":
-        _answering("$mutating", patching({"op": "add", "path": "/nothing", "value": 1}), _POST),
     "a patch makes an object valid":
         _answering("$mutating", patching(*_SET), post("$cm", config_map(data={"?": "v"}))),
     "a patch of a pod is completed": _answering("$mutating", patching(
@@ -272,30 +177,15 @@ for _sentence, _script in {
     "what a mutating webhook is asked of a creation":
         _asked("$mutating", _CONFIG_MAPS, post("$cm?fieldManager=m1&fieldValidation=Strict", config_map())),
     "what is asked of a dry run": _asked("$validating", _CONFIG_MAPS, post("$cm?dryRun=All", config_map())),
-    "what is asked of a creation without a name":
-        _asked("$validating", _CONFIG_MAPS, post("$cm", {"metadata": {"generateName": "gen-"}})),
-    "what a mutating webhook is asked of a creation without a name":
-        _asked("$mutating", _CONFIG_MAPS, post("$cm", {"metadata": {"generateName": "gen-"}})),
     "what is asked of an update": _asked("$validating", _CONFIG_MAPS, _GIVEN, patch("$cm/a", {"data": {"k": "w"}})),
     "what a mutating webhook is asked of an update":
         _asked("$mutating", _CONFIG_MAPS, _GIVEN, patch("$cm/a?fieldManager=m1", {"data": {"k": "w"}})),
-    "what is asked of an update that changes nothing":
-        _asked("$validating", _CONFIG_MAPS, _GIVEN, patch("$cm/a", {"data": {"k": "v"}})),
-    "what is asked of an update that does not match": _asked(
-        "$validating", _CONFIG_MAPS, _GIVEN, put("$cm/a", {"metadata": {"name": "a", "resourceVersion": "1"}})),
-    "nothing is asked of what is no object": _asked("$mutating", _CONFIG_MAPS, post("$cm", config_map(data=1))),
-    "what is asked of an object that is there": _asked("$validating", _CONFIG_MAPS, _GIVEN, _POST),
     "what is asked of a pod's status":
         _asked("$validating", _PODS | {"resources": ["*/status"]}, _POD_GIVEN,
             patch("$pods/a/status", {"status": {"message": "m"}})),
     "what is asked of a custom object": _asked(
         "$validating", _ALL | {"resources": ["nodemetrics"]}, post("$nm", NODE_METRIC),
         namespaceSelector={}, objectSelector={"matchLabels": {"test": "$me"}}),
-    "what is asked of a namespace": _asked(
-        "$validating", _ALL | {"resources": ["namespaces"]}, patch("$namespaces/$ns", {"metadata": {
-            "labels": {"a": "b"}}})),
-    "a subresource is not asked about with its object": _asked(
-        "$validating", _PODS, _POD_GIVEN, patch("$pods/a/status", {"status": {"message": "m"}})),
 }.items():
     webhooks.behaviour(_sentence)(_script)
 # fmt: on

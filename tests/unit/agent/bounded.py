@@ -6,6 +6,7 @@ from agent.enforcer import orders
 from agent.enforcer.enforcer import Enforcer
 from agent.enforcer.orders import ContainerOrder, Orders, PodOrder, Suppress
 from agent.enforcer.settings import EnforcerSettings
+from agent.enforcer.watch import FileWatch
 from agent.metrics_advisor.cgroups import Driver, Version
 from shared.clock import ManualClock
 from shared.names import KubeQoS, Tier
@@ -55,7 +56,15 @@ def batch(qos: KubeQoS = KubeQoS.BEST_EFFORT) -> PodOrder:
 class Bounded:
     """One machine, its enforcer, and the time of both."""
 
-    def __init__(self, root: Path, version: Version = Version.V2, driver: Driver = Driver.SYSTEMD, parent: str = ""):
+    def __init__(
+        self,
+        root: Path,
+        version: Version = Version.V2,
+        driver: Driver = Driver.SYSTEMD,
+        parent: str = "",
+        watch: FileWatch | None = None,
+    ) -> None:
+        self.watch = watch
         self.tree = Tree(root / "cgroup", version, driver, parent)
         self.v2 = version is Version.V2
         self.cpu = self.tree.root if self.v2 else self.tree.throttling
@@ -76,7 +85,7 @@ class Bounded:
             cgroup_root=str(self.tree.root),
             cgroup_parent=self.tree.parent,
         )
-        return Enforcer(settings, self.clock.monotonic)
+        return Enforcer(settings, self.clock.monotonic, self.watch)
 
     def make(self, path: str, *, idle: bool = True) -> None:
         """A cgroup with what the kernel has in it."""

@@ -8,7 +8,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from agent.metric_cache.cache import MetricCache
-from agent.metric_cache.series import Usage
+from agent.metric_cache.series import SeriesKey, Usage
 from agent.reporter.reporter import Reporter
 from agent.reporter.schedule import Schedule
 from agent.settings import AgentSettings
@@ -74,6 +74,7 @@ class Reporting:
         self.clock = ManualClock()
         self.registry = CollectorRegistry()
         self.usage = Usage(0.5, 2**30)  # of each pod
+        self.readings: dict[SeriesKey, float] = {}  # each second
         given = AgentSettings(node_name=NODE, state_dir=str(directory), cold_start_seconds=0, **settings)
         self.cache = MetricCache(clock=self.clock)
         self.predict_server = predict_server(directory, self.cache, self.clock, cold_start_seconds=0)
@@ -93,7 +94,6 @@ class Reporting:
             self.cache,
             self.predict_server,
             self.clock,
-            second=self.cache.second,
             registry=self.registry,
         )
         self.schedule = Schedule(self.clock.monotonic(), first_after=30.0)
@@ -107,7 +107,7 @@ class Reporting:
         for _ in range(count):
             self.clock.advance(1)
             usages = {pod.uid: self.usage for pod in self.states.pods()}
-            self.cache.append(self.cache.second(), entities(Usage(0.25, 2**30), **usages))
+            self.cache.append(self.cache.second(), entities(Usage(0.25, 2**30), **usages), self.readings)
             if self.clock.monotonic() % 30 == 0:
                 self.predict_server.train(self.states.pods())
             self.reporter.look(self.schedule)

@@ -1,7 +1,6 @@
 """One tick is put together so that nothing is counted twice and nothing is lost."""
 
 import dataclasses
-from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
@@ -21,7 +20,6 @@ from shared.names import PriorityClass
 from tests.unit.agent.pods import pod
 
 USAGE = st.builds(Usage, st.floats(0, 100), st.floats(0, 1e12))
-NONE: Mapping[str, Usage] = {}
 
 
 def of(uid: str, priority_class: PriorityClass = PriorityClass.PROD, workload: str = "") -> NodePod:
@@ -29,7 +27,7 @@ def of(uid: str, priority_class: PriorityClass = PriorityClass.PROD, workload: s
 
 
 def tick(sample: Sample, pods: list[NodePod]) -> dict[tuple[Kind, str], Usage]:
-    roster = Roster(pods, sample.pods, sample.containers, sample.host_applications)
+    roster = Roster(pods, sample.pods, sample.containers)
     assert roster.fits(sample, pods)
     values = roster.values(sample)
     assert len(roster.keys) == 2 * len(values) == len(set(roster.keys))
@@ -59,36 +57,19 @@ def test_no_entity_uses_less_than_nothing_and_the_prod_peak_covers_the_system(
     sample = Sample(node, {uid: usage for uid, (usage, _) in pods.items()})
     got = tick(sample, [of(uid, priority_class) for uid, (_, priority_class) in pods.items()])
     assert all(value >= 0 for usage in got.values() for value in usage)
-    assert {series.model_key(*name) for name in got} == series.NODE_ENTITIES | {series.NON_POD} | pods.keys()
+    assert {series.model_key(*name) for name in got} == series.NODE_ENTITIES | pods.keys()
     assert got[Kind.PROD_PEAK, ""].cpu_cores >= got[Kind.SYSTEM, ""].cpu_cores
 
 
 @pytest.mark.parametrize(
-    ("node", "pods", "applications", "system"),
+    ("node", "pods", "system"),
     [
-        (Usage(1.0, 1024.0), {"p": Usage(0.5, 512.0)}, NONE, Usage(0.5, 512.0)),
-        (Usage(1.0, 1024.0), {"p": Usage(0.5, 512.0)}, {"dns": Usage(0.25, 12.0)}, Usage(0.25, 500.0)),
-        (Usage(1.0, 1.0), {"p": Usage(2.0, 2.0)}, NONE, Usage(0.0, 0.0)),
+        (Usage(1.0, 1024.0), {"p": Usage(0.5, 512.0)}, Usage(0.5, 512.0)),
+        (Usage(1.0, 1.0), {"p": Usage(2.0, 2.0)}, Usage(0.0, 0.0)),
     ],
 )
-def test_system_follows_koordinators_rule(
-    node: Usage, pods: dict[str, Usage], applications: dict[str, Usage], system: Usage
-) -> None:
-    got = tick(Sample(node, pods, host_applications=applications), [of("p")])
-    assert got[Kind.SYSTEM, ""] == system
-    assert {entity for kind, entity in got if kind is Kind.HOST_APPLICATION} == applications.keys()
-
-
-@given(USAGE, USAGE, st.dictionaries(st.sampled_from("abc"), USAGE))
-def test_to_declare_a_host_application_changes_nothing_of_what_lending_leaves_room_for(
-    node: Usage, used: Usage, applications: dict[str, Usage]
-) -> None:
-    declared, undeclared = (
-        tick(Sample(node, {"p": used}, host_applications=named), [of("p")]) for named in (applications, NONE)
-    )
-    for kind in (Kind.NON_POD, Kind.PROD_PEAK):
-        assert declared[kind, ""] == undeclared[kind, ""]
-    assert undeclared[Kind.NON_POD, ""] == undeclared[Kind.SYSTEM, ""]
+def test_system_follows_koordinators_rule(node: Usage, pods: dict[str, Usage], system: Usage) -> None:
+    assert tick(Sample(node, pods), [of("p")])[Kind.SYSTEM, ""] == system
 
 
 def test_a_workload_uses_what_one_of_its_pods_does_on_the_average() -> None:
@@ -113,13 +94,12 @@ def test_a_roster_fits_as_long_as_all_stay_who_they_are() -> None:
     pods = [of("a"), of("b")]
     usages = {"a": Usage(1.0, 1.0), "b": Usage(1.0, 1.0)}
     sample = Sample(Usage(9.0, 9.0), usages)
-    roster = Roster(pods, sample.pods, (), ())
+    roster = Roster(pods, sample.pods, ())
     assert roster.fits(Sample(Usage(1.0, 1.0), usages), list(pods))
     assert not roster.fits(sample, [pods[0], of("b", PriorityClass.MID)])
     assert not roster.fits(sample, pods[:1])
     assert not roster.fits(Sample(Usage(9.0, 9.0), {"a": Usage(1.0, 1.0)}), pods)
     assert not roster.fits(Sample(Usage(9.0, 9.0), usages, {"a/c": Usage(1.0, 1.0)}), pods)
-    assert not roster.fits(Sample(Usage(9.0, 9.0), usages, host_applications={"x": Usage(1.0, 1.0)}), pods)
 
 
 def test_a_rollout_goes_on_with_the_history_of_its_workload() -> None:
@@ -127,7 +107,7 @@ def test_a_rollout_goes_on_with_the_history_of_its_workload() -> None:
     for second in range(20):
         uid = "old" if second < 10 else "new"
         sample = Sample(Usage(4.0, 4.0), {uid: Usage(second, 1.0)})
-        roster = Roster([of(uid, workload="d/Deployment/web")], sample.pods, (), ())
+        roster = Roster([of(uid, workload="d/Deployment/web")], sample.pods, ())
         cache.append_values(second, roster.keys, roster.values(sample).reshape(-1))
         cache.retain_pods(roster.uids)
     counts = cache.aggregate(Aggregation.COUNT, 20, metric=Metric.CPU)

@@ -94,3 +94,7 @@ def test_a_pods_answer_has_what_the_enforcer_did_for_it_in_the_shape_of_the_sche
         assert said["bounds"][0]["outcome"] == "written"
         bounds.write(tmp_path, bounds.encoded({}))
         assert enforced() is None
+
+
+def test_every_metric_has_a_unit() -> None:
+    assert set(answers.UNITS) == set(Metric)

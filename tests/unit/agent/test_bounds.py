@@ -13,7 +13,7 @@ from agent.metric_cache.series import Usage
 from agent.states_informer.pods import NodePod, describe
 from shared.api.core import Container, ContainerStatus, Pod, PodSpec, PodStatus, ResourceRequirements
 from shared.api.meta import ObjectMeta
-from shared.api.nodemetric import ResourceThresholds
+from shared.api.nodemetric_spec import ResourceThresholds
 from shared.names import Tier
 
 MIB = 1 << 20
@@ -78,16 +78,16 @@ def test_what_is_left_to_best_effort_pods_is_koordinators() -> None:
     thresholds = ResourceThresholds(enable=True)
     pods = [pod([container(cpu="500")])]
 
-    def left(system: float = 0.5, reserved: int = 0, others: float = 0.0, least: int = 0) -> int:
+    def left(system: float = 0.5, reserved: int = 0, least: int = 0) -> int:
         limits = ResourceThresholds(enable=True, cpu_suppress_min_percent=least) if least else thresholds
         usages = {"uid-p": Usage(9.0, 0.0)}  # of a best-effort pod, which is not held against itself
-        return holding.best_effort_milli(10_000, reserved, pods, usages, system, others, limits)
+        return holding.best_effort_milli(10_000, reserved, pods, usages, system, limits)
 
     assert left() == 6000
     assert left(reserved=1000) == 5500
-    assert left(others=1.5) == 4500
-    assert left(others=8.0) == 0
-    assert left(others=8.0, least=20) == 2000
+    assert left(2.0) == 4500
+    assert left(8.0) == 0
+    assert left(8.0, least=20) == 2000
 
 
 @pytest.mark.parametrize(

@@ -75,12 +75,16 @@ def peak_milli(prediction: NodePrediction, horizon: int = 0) -> int:
     return prediction.promises[horizon].peak.cpu_milli
 
 
-def test_a_young_node_lends_and_a_stricter_target_lends_less(tmp_path: Path) -> None:
+def test_a_node_lends_more_after_its_first_day_and_a_stricter_target_lends_less(tmp_path: Path) -> None:
     lent = []
     for target in (0.1, 1.0, 5.0):
-        found = Hourly(tmp_path / str(target), target_violation_percent=target).live(2, lambda _: 2.0)
+        life = Hourly(tmp_path / str(target), target_violation_percent=target)
+        on_the_first_day = reclaimable_milli(life.live(2, lambda _: 2.0))
+        found = life.live(34, lambda _: 2.0)
         assert found.target_violation_percent == target
         lent.append(reclaimable_milli(found))
+        assert on_the_first_day < lent[-1]
+    assert on_the_first_day > 0
     assert 0 < lent[0] < lent[1] < lent[2] < 10_000
 
 
@@ -110,10 +114,11 @@ def test_what_a_load_used_is_taken_back_at_once_and_lent_again_in_the_two_weeks_
     def lent_after(days: int) -> int:
         return reclaimable_milli([life.step(6 * 60, lambda _: 1.0) for _ in range(4 * days)][-1])
 
-    calm = lent_after(1)
+    calm = lent_after(2)
     assert reclaimable_milli(life.step(60, lambda _: 9.0)) < calm - 5000
     a_day_later, a_week_later, two_weeks_later = lent_after(1), lent_after(8), lent_after(7)
-    assert a_day_later < (calm + a_day_later) / 2 < a_week_later < calm < two_weeks_later
+    assert a_day_later < a_week_later < (calm + a_day_later) / 2 < two_weeks_later, "it broke promises"
+    assert two_weeks_later == pytest.approx(calm, rel=0.03), "but for what the surprise costs"
 
 
 def test_in_shorter_hours_a_node_learns_the_same_sooner_and_times_that_are_shown_stay_the_clocks(
@@ -139,7 +144,7 @@ def test_in_shorter_hours_a_node_learns_the_same_sooner_and_times_that_are_shown
 
 def test_a_clock_that_is_set_moves_shorter_hours_as_far(tmp_path: Path) -> None:
     life = Hourly(tmp_path, hour_seconds=60)
-    before = life.live(26, lambda _: 2.0)
+    before = life.live(36, lambda _: 2.0)
     life.clock.jump(-90.0)
     after = life.live(3, lambda _: 2.0)
     assert peak_milli(after) == pytest.approx(peak_milli(before), rel=0.1)
@@ -205,7 +210,7 @@ def test_two_agents_that_were_fed_the_same_agree_to_the_bit(tmp_path: Path) -> N
 )
 def test_a_clock_that_is_set_is_no_history_and_costs_none(tmp_path: Path, seconds: float) -> None:
     life = Hourly(tmp_path)
-    before = life.live(26, lambda _: 2.0)
+    before = life.live(36, lambda _: 2.0)
     life.clock.jump(seconds)
     after = life.live(3, lambda _: 2.0)
     assert peak_milli(after) == pytest.approx(peak_milli(before), rel=0.1)
@@ -228,7 +233,7 @@ def test_a_node_that_changed_its_role_forgets_what_it_was(caplog: pytest.LogCapt
         busy = step(model, table, hour, 9.0, cores=4.5)
     for hour in range(24 * 18, 24 * 27):
         quiet = step(model, table, hour, 9.0 if hour < 24 * 18 else 0.5, cores=0.25)
-    assert "usage has changed for good" in caplog.text
+    assert "usage has changed permanently" in caplog.text
     assert quiet < busy / 2
 
 

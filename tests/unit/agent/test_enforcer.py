@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -16,6 +17,7 @@ from agent.enforcer.enforcer import RECONCILE_SECONDS, STALE_SECONDS
 from agent.enforcer.orders import Orders, PodOrder, Suppress
 from agent.enforcer.table import Knob
 from agent.enforcer.tree import NotAllowed, Tree
+from agent.enforcer.watch import FileWatch
 from agent.metrics_advisor import cgroups
 from agent.metrics_advisor.cgroups import Driver, Version
 from shared.errors import InvalidInput
@@ -124,7 +126,7 @@ def test_a_pod_that_is_not_there_is_no_trouble(tmp_path: Path) -> None:
     machine.order(mid(), batch())
     machine.rounds()
     told = certain(status.read(machine.status_dir))
-    assert (told.failed, told.gone, told.layout) == (0, 1, "cgroup v2 systemd")
+    assert (told.failed, told.gone, told.layout) == (0, 1, "cgroup v2 systemd, kubepods.slice")
     assert machine.of(mid(), "cpu.weight", container=True) == "8"
 
 
@@ -171,6 +173,29 @@ def test_the_quota_of_all_goes_with_the_enforcer_and_after_the_agents_last_word(
     machine.rounds()
     machine.enforcer.release()
     assert machine.best_effort == "max 100000"
+
+
+@pytest.mark.parametrize("version", [Version.V1, Version.V2])
+def test_a_quota_of_all_that_somebody_takes_away_is_written_again_at_once(tmp_path: Path, version: Version) -> None:
+    with closing(FileWatch()) as watch:
+        machine = Bounded(tmp_path, version, watch=watch)
+        machine.order(suppress=HELD)
+        machine.rounds()
+        held = machine.best_effort
+        while watch.wait(0):
+            pass
+        assert not watch.wait(0)
+        quota = machine.cpu / machine.tree.class_path("besteffort") / ("cpu.max" if machine.v2 else "cpu.cfs_quota_us")
+        quota.write_text("max 100000\n" if machine.v2 else "-1\n")
+        assert watch.wait(10)
+        machine.enforcer.restore()
+        assert machine.best_effort == held
+        machine.order()
+        machine.rounds()
+        machine.enforcer.restore()
+        assert machine.best_effort != held
+    told = certain(status.read(machine.status_dir))
+    assert told.restored == 1
 
 
 def test_one_that_starts_after_a_kill_lets_go_when_nobody_speaks(tmp_path: Path) -> None:

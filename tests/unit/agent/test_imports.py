@@ -77,12 +77,12 @@ def test_an_agent_in_a_cluster_loads_what_it_needs_and_the_api_when_it_is_asked(
 ARRAYS = """
 import resource
 from pathlib import Path
-from agent import main
+from shared import memory
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() >> 10
 
-main.return_large_arrays()
+memory.return_large_blocks()
 before = resident()
 bytearray(b"1") * (16 << 20)
 large, small = [], []

@@ -210,7 +210,11 @@ def test_the_kubelets_certificate_is_verified_unless_told_otherwise(
     serving = Kubelet(context)
     serving.says = listed(pod("web"))
     try:
-        common = {"pods_source": "kubelet", "kubelet_url": serving.url, "kubelet_token_file": str(token)}
+        common: dict[str, Any] = {
+            "pods_source": "kubelet",
+            "kubelet_url": serving.url,
+            "kubelet_token_file": str(token),
+        }
         none, nothing = tmp_path / "none", tmp_path / "other.crt"
         nothing.write_text(issued(["other"], time.time(), 3600).authority)
         for changes, of_cluster, works in (
@@ -218,7 +222,6 @@ def test_the_kubelets_certificate_is_verified_unless_told_otherwise(
             ({}, cert, True),  # the cluster's, where nothing else is said
             ({}, nothing, False),
             ({"kubelet_ca_file": str(cert)}, nothing, True),
-            ({"kubelet_insecure": True}, none, True),
         ):
             found = certain(kubelet.access(AgentSettings(**common | changes), of_cluster))
             asking = Asking(found.connection)

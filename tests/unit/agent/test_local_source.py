@@ -23,7 +23,6 @@ from agent.metrics_advisor.source import Sample
 from shared import names
 from shared.api.core import ContainerStatus, Pod, PodStatus
 from shared.api.meta import ObjectMeta, OwnerReference
-from shared.api.nodeslo import CgroupBase, CgroupPath, HostApplication
 from tests.support import certain
 from tests.support.properties import examples, stride
 from tests.unit.agent.trees import ID, PAGE_BYTES, UID, Counters, Tree, procfs, sysfs
@@ -72,7 +71,6 @@ class Machine:
         self,
         directory: Path,
         tree: Tree,
-        applications: Sequence[HostApplication] = (),
         numa_cpus: tuple[str, ...] = ("0-1", "2-3"),
     ) -> None:
         self.directory = directory
@@ -86,7 +84,6 @@ class Machine:
             proc_root=directory / "proc",
             sys_root=directory / "sys",
             state_dir=directory,
-            host_applications=applications,
             monotonic=lambda: self.seconds,
         )
 
@@ -188,6 +185,7 @@ def test_the_nodes_own_readings(v2: Machine) -> None:
     assert readings == {
         Metric.MEMORY_WITH_PAGE_CACHE: (100_000 + 1000) * 1024,
         Metric.MEMORY_WITH_HOT_PAGE_CACHE: (40_000 + 1000) * 1024,
+        Metric.CPU_STEAL: 0.0,
         Metric.LOAD_1M: 0.5,
         Metric.LOAD_5M: 1.25,
         Metric.LOAD_15M: 2.0,
@@ -263,17 +261,6 @@ def test_pods_are_measured_by_their_processes_where_no_cgroup_can_be_read_and_as
     assert samples[-1].pods[UID].memory_bytes == MIB
 
 
-def test_a_host_application_set_later_that_overlaps_a_fixed_one_is_left_out(tmp_path: Path) -> None:
-    fixed, inside, beside = (
-        HostApplication(name, cgroup_path=CgroupPath(relative_path=path))
-        for name, path in (("fixed", "x"), ("inside", "x/y"), ("beside", "y"))
-    )
-    source = LocalSource(cgroup_root=tmp_path, host_applications=[fixed])
-    source.set_host_applications([inside, beside])
-    assert source.host_applications == (fixed, beside)
-    source.close()
-
-
 def test_a_pod_replaced_under_the_same_name_is_another_pod(v2: Machine) -> None:
     old, new = pod(UID), pod("99999999-0000-1111-2222-333344445555")
     v2.tree.write(v2.tree.pod_path(), Counters(cpu_seconds=1e6))
@@ -334,35 +321,6 @@ def test_a_kubelet_that_changes_its_driver_is_followed(v2: Machine) -> None:
     systemd.write(systemd.pod_path(), Counters())
     assert v2.ticks([pod()], int(DETECT_SECONDS) + 3)[-1].pods
     assert v2.source.description == "cgroup v2 systemd"
-
-
-APPLICATIONS = (
-    HostApplication("nginx", qos="LS"),
-    HostApplication("batch", qos="BE", cgroup_path=CgroupPath(parent_dir="/jobs/", relative_path="batch/")),
-    HostApplication("inside", cgroup_path=CgroupPath(CgroupBase.BEST_EFFORT, relative_path="inside")),
-)
-
-
-def test_host_applications_are_measured_where_they_are_said_to_be(tmp_path: Path) -> None:
-    tree = Tree(tmp_path / "cgroup", Version.HYBRID, Driver.SYSTEMD)
-    machine = Machine(tmp_path, tree, APPLICATIONS)
-    for path in ("host-latency-sensitive/nginx", "jobs/batch", f"{tree.class_path('besteffort')}/inside"):
-        tree.write(path, Counters(anon_bytes=MIB, pressure_percent=50))
-    samples = machine.ticks([], int(COLD_SECONDS) + 3)
-    assert samples[-1].host_applications == {one.name: Usage(0.0, MIB) for one in APPLICATIONS}
-    entities = {key.entity for sample in samples for key in sample.readings if key.kind is Kind.HOST_APPLICATION}
-    assert entities == {one.name for one in APPLICATIONS}
-    machine.source.set_host_applications([])
-    assert len(machine.source.host_applications) == len(APPLICATIONS), "what the file says stays"
-    machine.source.close()
-
-
-def test_host_applications_set_later_come_and_go(v2: Machine) -> None:
-    v2.tree.write("jobs/batch", Counters(anon_bytes=MIB))
-    v2.source.set_host_applications(APPLICATIONS[1:2])
-    assert set(v2.ticks([], 3)[-1].host_applications) == {"batch"}
-    v2.source.set_host_applications([])
-    assert not v2.ticks([], 1)[-1].host_applications
 
 
 def test_cpus_that_come_and_go_at_run_time_count(v2: Machine) -> None:

@@ -87,17 +87,10 @@ def test_memory_is_counted_as_the_policy_says_but_never_the_systems(past: Past) 
     cached = {
         SeriesKey(Kind.NODE, "", Metric.MEMORY_WITH_PAGE_CACHE): 6 * GIB,
         SeriesKey(Kind.POD, "web", Metric.MEMORY_WITH_PAGE_CACHE): 3 * GIB,
-        SeriesKey(Kind.HOST_APPLICATION, "nginx", Metric.CPU): 0.5,
-        SeriesKey(Kind.HOST_APPLICATION, "nginx", Metric.MEMORY): GIB,
-        SeriesKey(Kind.HOST_APPLICATION, "nginx", Metric.MEMORY_WITH_PAGE_CACHE): 2 * GIB,
-        SeriesKey(Kind.HOST_APPLICATION, "redis", Metric.CPU): 0.5,
-        SeriesKey(Kind.HOST_APPLICATION, "redis", Metric.MEMORY): GIB,
-        SeriesKey(Kind.HOST_APPLICATION, "torn", Metric.CPU): 0.5,
     }
     past.live(200, Usage(2.0, 4 * GIB), cached, web=Usage(1.0, GIB), job=Usage(1.0, GIB))
     plain = past.measured()
     assert plain.averages[series.NODE].memory_bytes == 4 * GIB
-    assert plain.host_applications == {"nginx": Usage(0.5, GIB), "redis": Usage(0.5, GIB)}
     whole = past.measured(policy.overridden(BASE, {"nodeMemoryCollectPolicy": "usageWithPageCache"}))
     assert whole.averages[series.NODE] == Usage(2.0, 6 * GIB)
     assert whole.averages["web"].memory_bytes == 3 * GIB
@@ -105,7 +98,6 @@ def test_memory_is_counted_as_the_policy_says_but_never_the_systems(past: Past) 
     assert whole.averages[series.SYSTEM].memory_bytes == GIB
     assert whole.node[0].usages[Aggregation.P95].memory_bytes == 6 * GIB
     assert whole.system[0].usages[Aggregation.P95].memory_bytes == GIB
-    assert whole.host_applications == {"nginx": Usage(0.5, 2 * GIB), "redis": Usage(0.5, GIB)}
 
 
 def test_a_node_without_samples_is_not_readable_and_says_nothing(past: Past) -> None:

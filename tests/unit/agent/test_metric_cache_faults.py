@@ -243,8 +243,8 @@ def test_a_torn_or_foreign_file_is_set_aside_and_said(
     registry = CollectorRegistry()
     with caplog.at_level(logging.ERROR):
         cache = opened(tmp_path, registry=registry)
-    assert "set aside" in caplog.text
-    assert registry.get_sample_value("headroom_agent_metric_cache_set_aside_total") == 1
+    assert "was renamed" in caplog.text
+    assert registry.get_sample_value("headroom_agent_metric_cache_damaged_files_total") == 1
     assert (tmp_path / "hour.ring.bad").exists()
     assert not cache.problems
     assert cache.series_keys() == [SeriesKey(Kind.NUMA, "0", Metric.CPU)]

@@ -32,17 +32,6 @@ def test_incremental_moments_equal_the_direct_computation(samples: list[tuple[fl
     assert moments.stdevs(ROW)[0] == pytest.approx(direct, rel=1e-6, abs=1e-6 * values.max() + 1e-12)
 
 
-@given(SAMPLES, SAMPLES)
-def test_merged_moments_equal_those_of_all_samples(
-    ours: list[tuple[float, float]], theirs: list[tuple[float, float]]
-) -> None:
-    merged, together = moments_of(ours), moments_of(ours + theirs)
-    merged.merge(ROW, moments_of(theirs), ROW)
-    assert merged.means[0] == pytest.approx(together.means[0], rel=1e-9)
-    scale = max(value for value, _ in ours + theirs)
-    assert merged.stdevs(ROW)[0] == pytest.approx(together.stdevs(ROW)[0], rel=1e-6, abs=1e-6 * scale + 1e-12)
-
-
 def test_a_small_deviation_of_a_large_value_is_not_lost() -> None:
     bank = Bank(histogram.MEMORY, 86400, rows=1)
     for step in range(10_000):

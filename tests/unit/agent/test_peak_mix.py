@@ -1,23 +1,23 @@
 """`peak-mix` for any pods, nodes and targets: what must hold, however they are drawn."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.backtest import packing, replay
+from agent.backtest import packing, study
 from agent.backtest.recording import PodSchedule, RecordedUsage
-from agent.predict_server import calibration, peak_mix
+from agent.backtest.study import RecordedFleet, Trial
+from agent.predict_server import calibration, peak_mix, policy
 from agent.predict_server.calibration import HOUR_SECONDS, FittedTail
 from agent.predict_server.daily import DAY_SECONDS, DailyMeans
 from agent.predict_server.decay import Floats
 from agent.predict_server.maxima import Maxima
 from agent.predict_server.outcomes import Outcomes
 from agent.predict_server.peak_mix import Held, NodeArrays, PodArrays
+from agent.settings import AgentSettings
 from shared.api.predictionprior import BUILT_IN
-from tests.bench.fleet_peak_mix import FleetPeakMix
+from tests.support import hostile
 
 amounts = st.floats(0.0, 64.0)
 POD = st.tuples(amounts, amounts, st.floats(0.0, 20.0))
@@ -32,26 +32,53 @@ def pod_facts(pods: list[tuple[float, float, float]]) -> PodArrays:
 
 def node_facts(node: tuple[float, float, float, float]) -> NodeArrays:
     week, more, mean, age = (np.array([value]) for value in node)
-    return NodeArrays(week, week + more, mean, age)
+    return NodeArrays(week, week + more, week + more, mean, age)
 
 
 def peak(pods: list[tuple[float, float, float]], node: tuple[float, float, float, float], margin: float) -> float:
     facts = pod_facts(pods)
     ceilings = np.array([np.maximum(facts.requests, facts.own).sum()])
-    found = peak_mix.forecast(facts, node_facts(node)).peaks(np.array([margin]), np.zeros(1), ceilings)
+    found = peak_mix.forecast(facts, node_facts(node)).peaks(np.array([margin]), np.zeros(1), np.zeros(1), ceilings)
     return float(found[0])
 
 
 class TestForecast:
     @given(st.lists(POD, max_size=8), POD, NODE, st.floats(0.0, 5.0))
-    def test_another_pod_never_lowers_the_peak(
+    def test_another_pod_lowers_the_peak_by_a_tenth_at_most_as_pods_that_do_not_peak_together(
         self,
         pods: list[tuple[float, float, float]],
         another: tuple[float, float, float],
         node: tuple[float, float, float, float],
         margin: float,
     ) -> None:
-        assert peak([*pods, another], node, margin) >= peak(pods, node, margin) * (1 - 1e-12)
+        assert peak([*pods, another], node, margin) >= peak(pods, node, margin) * 0.9 * (1 - 1e-12)
+
+    @given(st.lists(POD, min_size=1, max_size=8), NODE, st.floats(0.0, 5.0), st.floats(0.0, 1.0), st.floats(0.0, 1.0))
+    def test_a_larger_debt_never_lowers_the_peak_and_one_of_one_is_all_that_can_be_used(
+        self,
+        pods: list[tuple[float, float, float]],
+        node: tuple[float, float, float, float],
+        margin: float,
+        one: float,
+        other: float,
+    ) -> None:
+        facts = pod_facts(pods)
+        ceilings, forecast = np.array([facts.requests.sum()]), peak_mix.forecast(facts, node_facts(node))
+
+        def with_debt(debt: float) -> float:
+            return float(forecast.peaks(np.array([margin]), np.array([debt]), np.zeros(1), ceilings)[0])
+
+        small, large = sorted((one, other))
+        assert with_debt(small) <= with_debt(large) + 1e-9
+        assert with_debt(1.0) == with_debt(2.0) == ceilings[0]
+
+    def test_replicas_are_expected_to_peak_together_as_they_have(self) -> None:
+        replicas, others = (
+            peak_mix.forecast(pod_facts([(4.0, 1.0, 9.0)] * 10), node_facts((week, 0.0, 1.0, 9.0)))
+            for week in (10.0, 6.0)
+        )
+        assert replicas.base[0] == pytest.approx(10.0)
+        assert others.base[0] == pytest.approx(0.96 * (0.25 * 10 + 0.75 * 6))
 
     @given(st.lists(POD, max_size=8), NODE, st.floats(0.0, 1e6))
     def test_the_peak_is_never_above_what_all_pods_may_use(
@@ -61,7 +88,7 @@ class TestForecast:
 
     def test_usage_of_now_is_not_below_the_peak(self) -> None:
         forecast = peak_mix.forecast(pod_facts([(4.0, 1.0, 9.0)]), node_facts((1.0, 0.0, 0.5, 9.0)))
-        assert forecast.peaks(np.zeros(1), np.array([3.0]), np.array([4.0])).tolist() == [3.0]
+        assert forecast.peaks(np.zeros(1), np.zeros(1), np.array([3.0]), np.array([4.0])).tolist() == [3.0]
 
     def test_idle_pods_add_nothing_to_what_is_likely(self) -> None:
         idle = peak_mix.forecast(pod_facts([(1.0, 0.0, 9.0)] * 100), node_facts((0.0, 0.0, 0.0, 9.0)))
@@ -78,7 +105,7 @@ class TestForecast:
         pods = [(4.0, 1.0, 9.0), (2.0, 2.0, 1.0)]
         both = peak_mix.forecast(
             PodArrays(np.array([0, 1]), *(np.array(column) for column in zip(*pods, strict=True))),
-            NodeArrays(*(np.array([value, value]) for value in (3.0, 3.0, 1.0, 9.0))),
+            NodeArrays(*(np.array([value, value]) for value in (3.0, 3.0, 3.0, 1.0, 9.0))),
         )
         for index, pod in enumerate(pods):
             alone = peak_mix.forecast(pod_facts([pod]), node_facts((3.0, 0.0, 1.0, 9.0)))
@@ -236,33 +263,34 @@ def recording(days: int = 3) -> tuple[RecordedUsage, PodSchedule]:
     return recorded, packing.churned(node, limits, ticks, mean_hours=24, ticks_per_hour=12, rng=rng)
 
 
-def promised(model: FleetPeakMix, ticks: Iterator[replay.ReplayTick]) -> list[dict[float, Floats]]:
-    found = []
-    for tick in ticks:
-        model.observe(tick)
-        if tick.index % 12 == 11:
-            found.append(dict(model.peaks(tick)))
-    return found
+def promised(recorded: RecordedUsage, schedule: PodSchedule, *targets: float) -> dict[float, Floats]:
+    """What agents promise every hour for 24 hours, by target; shape (hours, nodes)."""
+    trial = Trial(0, ("peak-mix",), targets, (24,), policy.from_settings(AgentSettings()))
+    played = study.play(RecordedFleet(recorded, schedule), trial)
+    return {one.target_percent or 0.0: peaks for one, peaks in played.promised.items()}
 
 
-def test_stricter_targets_never_lend_more_on_a_replay() -> None:
-    recorded, schedule = recording()
-    peaks = promised(
-        FleetPeakMix(schedule, horizon_hours=2, target_percents=(0.1, 1.0, 5.0)), replay.ticks(recorded, schedule)
-    )
-    for at in peaks:
-        assert (at[0.1] >= at[1.0]).all()
-        assert (at[1.0] >= at[5.0]).all()
+def test_while_no_promise_breaks_a_stricter_target_never_lends_more() -> None:
+    peaks = promised(*recording(1), 0.1, 1.0, 5.0)
+    assert (peaks[0.1] >= peaks[1.0]).all()
+    assert (peaks[1.0] >= peaks[5.0]).all()
 
 
 def test_a_node_that_falls_quiet_for_good_lends_more_after_its_memory_is_shortened() -> None:
-    ticks = 20 * 288
+    ticks = 20 * 96
     usage = np.full((4, ticks), 0.8)
-    usage[:, 14 * 288 :] = 0.05
+    usage[:, 14 * 96 :] = 0.05
     recorded = RecordedUsage(
-        usage * (1 + 0.1 * np.sin(np.arange(ticks))), np.ones(4), MONDAY, 300.0
+        usage * (1 + 0.1 * np.sin(np.arange(ticks))), np.ones(4), MONDAY, 900.0
     ).capped_and_filled()
-    schedule = packing.static(np.zeros(4, np.intp), ticks)
-    peaks = promised(FleetPeakMix(schedule, horizon_hours=24, target_percents=(1.0,)), replay.ticks(recorded, schedule))
-    before, after = (float(peaks[day * 24 - 1][1.0][0]) for day in (17, 20))
+    peaks = promised(recorded, packing.static(np.zeros(4, np.intp), ticks), 1.0)[1.0]
+    before, after = (float(peaks[day * 24 - 1, 0]) for day in (17, 20))
     assert after < before * 0.8
+
+
+def test_after_a_bad_sample_no_promise_is_below_what_is_used_as_ever() -> None:
+    recorded, schedule = hostile.fleet(["bad sample x4, day 20"], pods=10, days=32, interval_seconds=900)
+    peaks = promised(recorded, schedule, 1.0)[1.0][:, 0]
+    hours = np.arange(len(peaks)) / 24
+    used = recorded.usage.sum(axis=0)[96 * 22 :].max()
+    assert (peaks[hours >= 21.5] >= used).all()

@@ -24,6 +24,7 @@ from agent.predict_server.prediction import NodePrediction
 from agent.states_informer.informer import LocalNode
 from shared.clock import ManualClock
 from shared.errors import InvalidInput
+from shared.plugins import DISTRIBUTION
 from shared.quantity import Resources
 from tests.unit.agent.models import Life, answer, entities, reclaimable_milli
 from tests.unit.agent.pods import NOW, pod
@@ -348,7 +349,7 @@ def test_a_declaration_that_means_nothing_is_refused(
 
 
 def test_the_built_in_models_stand_in_the_group_that_others_enter() -> None:
-    group = distribution("headroom").entry_points.select(group=plugins.GROUP.name)
+    group = distribution(DISTRIBUTION).entry_points.select(group=plugins.GROUP.name)
     assert set(plugins.built_in()) == group.names
 
 

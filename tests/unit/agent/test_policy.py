@@ -1,5 +1,6 @@
 """A policy is taken whole or not at all, and the last good one stays."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,7 @@ def test_every_field_of_the_spec_overrides_ours() -> None:
             "warmUpSamples": 12,
             "sigmaCPU": "2.5",
             "sigmaMemory": 3,
+            "sigmaCapPods": True,
             "coldStartPeriodSeconds": 0,
             "resourceDiffThresholdPercent": 10,
             "reclaimRatioPercent": 80,
@@ -69,6 +71,7 @@ def test_every_field_of_the_spec_overrides_ours() -> None:
         warm_up_samples=12,
         sigma_cpu=2.5,
         sigma_memory=3,
+        sigma_cap_pods=True,
         cold_start_seconds=0,
         resource_diff_threshold_percent=10,
         reclaim_ratio_percent=80,
@@ -145,7 +148,7 @@ def test_report_intervals_follow_the_spec_from_one_second_on() -> None:
     assert (changed.intervals.report, changed.aggregate_seconds) == (1, 61)
     assert report_policy.overridden(base, {"aggregateDurationSeconds": 1}).aggregate_seconds == 60
     assert report_policy.overridden(base, None) == base
-    patient = report_policy.from_settings(AgentSettings(shortest_reporting_interval_seconds=30))
+    patient = replace(report_policy.from_settings(AgentSettings()), shortest_interval_seconds=30)
     assert report_policy.overridden(patient, {"reportIntervalSeconds": 1}).intervals.report == 30
 
 
@@ -157,7 +160,6 @@ def test_report_intervals_follow_the_spec_from_one_second_on() -> None:
         ("--histogram-update-interval", "301"),
         ("--kubelet-poll-interval", "61"),
         ("--reporting-interval", "inf"),
-        ("--shortest-reporting-interval", "nan"),
         ("--check-prediction-interval", "1e12"),
         ("--force-update-interval", "inf"),
         ("--checkpoint-interval", "1e12"),
@@ -194,6 +196,7 @@ def test_windows_and_memory_follow_the_spec() -> None:
     "raw",
     [
         {"reportIntervalSeconds": 10**400},
+        {"reportIntervalSeconds": 3601},
         {"aggregateDurationSeconds": 604801},
         {"reportIntervalSeconds": 0},
         {"aggregateDurationSeconds": -5},

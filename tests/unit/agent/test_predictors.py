@@ -47,6 +47,22 @@ def test_v2_adds_up_each_pods_own_mean_and_deviation_and_the_systems() -> None:
     assert candidates["pods-n-sigma"] == pytest.approx([2 * (0.5 + 2 * 0.5) + 0.25, 3 * GIB], rel=1e-4)
 
 
+def test_v2_is_the_seeds_sum_over_pods_however_far_above_what_they_can_use() -> None:
+    """A policy may cap a pod at its limit; the seed knows no such cap."""
+    table = model_table()
+    for step in range(40):
+        first = Usage(2.0 * (step % 2), GIB)
+        train(table, entities(a=first, b=Usage(2.0 - first.cpu_cores, GIB)), NOW + step)
+    asked_of = situation(table, ["a", "b"], REQUESTS, limits=[Usage(2.0, GIB)] * 2)
+
+    def peak_cores(*, cap: bool) -> float:
+        candidates = NSigmaV2(Parameters(sigma_cap_pods=cap)).peak(asked_of)
+        return max(float(peak[0, 0]) for peak in candidates.values())
+
+    assert peak_cores(cap=False) == pytest.approx(2 * (1 + 5 * 1), rel=1e-4)
+    assert peak_cores(cap=True) == pytest.approx(2 * 2.0)
+
+
 def test_the_deviation_is_the_populations() -> None:
     peak = asked(
         NSigmaV1(Parameters(sigma=np.array([1.0, 1.0]))), [entities(a=Usage(u, 0), b=Usage(0, 0)) for u in (1.0, 3.0)]

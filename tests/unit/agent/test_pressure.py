@@ -15,7 +15,8 @@ from agent.reporter.schedule import PRESSED_SECONDS
 from agent.states_informer.pods import NodePod, describe
 from shared.api.core import Container, Pod, PodSpec, PodStatus, ResourceRequirements
 from shared.api.meta import ObjectMeta
-from shared.api.nodemetric import Pressure, ResourceThresholds
+from shared.api.nodemetric import Pressure
+from shared.api.nodemetric_spec import ResourceThresholds
 from shared.clock import ManualClock
 from shared.quantity import Resources
 from tests.support import certain
@@ -178,3 +179,26 @@ def test_without_leave_to_evict_nothing_is_watched_for_and_bad_thresholds_leave_
     agent.reporter.apply({})
     agent.pass_seconds(61)
     assert told(server.writes[-1])[1] is False
+
+
+def test_slowed_prod_is_reported_at_once_with_the_pods_that_may_be_the_cause(
+    reporting: tuple[NodeServer, Reporting],
+) -> None:
+    server, agent = reporting
+    agent.reporter.apply({"resourceUsedThresholdWithBE": WIRE})
+    agent.usage = Usage(0.5, GIB / 2)
+    agent.pass_seconds(40)
+    arrived = len(server.writes)
+    agent.readings = {
+        SeriesKey(Kind.NODE, "", Metric.PROD_CPU_WAIT): 0.6,
+        SeriesKey(Kind.NODE, "", Metric.PROD_THROTTLED_PODS): 2.0,
+    }
+    agent.pass_seconds(1)
+    (request,) = server.writes[arrived:]
+    status = request.body[0]["value"]
+    cpu, memory = status["interference"]["waits"]
+    assert (cpu["resource"], cpu["waitPercent"], "since" in cpu) == ("cpu", "60.00", True)
+    assert memory == {"resource": "memory"}
+    assert status["interference"]["throttledPods"] == 2
+    assert [pod["name"] for pod in status["prediction"]["pressure"]["pods"]] == ["mid"]
+    assert "resources" not in status["prediction"]["pressure"]

@@ -11,7 +11,7 @@ from agent.enforcer import orders, status
 from agent.enforcer.publisher import EnforcerCollector, Publisher
 from agent.enforcer.status import EnforcerStatus
 from agent.metric_cache.series import Usage
-from shared.api.nodemetric import ResourceThresholds
+from shared.api.nodemetric_spec import ResourceThresholds
 from tests.support import certain
 from tests.unit.agent.cluster import NODE, NodeServer, Reporting, named, objects
 
@@ -40,7 +40,6 @@ def publisher(agent: Reporting, directory: Path, thresholds: ResourceThresholds)
         agent.clock,
         second=agent.cache.second,
         thresholds=lambda: thresholds,
-        host_applications=tuple,
     )
 
 

@@ -40,6 +40,13 @@ def test_what_is_no_instant_is_refused_by_name_and_value(text: str) -> None:
     assert refusal.value.value == text
 
 
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("0001-01-01T00:00:00Z", 0), ("9999-12-31T23:59:59-14:00", queries.LATEST)]
+)
+def test_an_instant_beyond_what_can_be_stored_is_the_nearest_that_can(text: str, seconds: float) -> None:
+    assert queries.instant("start", text) == seconds
+
+
 @pytest.mark.parametrize(("text", "seconds"), [("30", 30), ("30s", 30), ("1.9s", 1), ("5m", 300), ("168h", 604800)])
 def test_a_window_is_a_duration_or_seconds(text: str, seconds: int) -> None:
     assert queries.window(text) == seconds
@@ -59,5 +66,5 @@ def test_a_range_ends_now_and_is_as_long_as_suits_its_tier_unless_told_otherwise
     assert queries.span(None, str(NOON), NOW, StorageTier.SECONDS) == (NOON - 300, NOON)
     assert queries.span(str(NOON), None, NOW, StorageTier.SECONDS) == (NOON, NOW)
     assert queries.span("10", "10", NOW, StorageTier.SECONDS) == (10, 10)
-    with pytest.raises(InvalidInput, match="query: start: "):
+    with pytest.raises(queries.NothingSelected, match="query: start: '11': lies after the end"):
         queries.span("11", "10", NOW, StorageTier.SECONDS)

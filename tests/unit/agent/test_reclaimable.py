@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 
 from agent.metric_cache import series
 from agent.metric_cache.series import Usage
-from agent.metrics_advisor.advisor import Roster
-from agent.metrics_advisor.source import Sample
 from agent.predict_server import lenders, percentile, reclaimable
 from agent.predict_server.histories import History
 from agent.predict_server.lenders import Requests
@@ -76,24 +74,6 @@ def test_no_claim_says_what_is_missing(tmp_path: Path) -> None:
     for known_pods, known_node, missing in ((pods, None, NODE_UNKNOWN), (None, life.node, PODS_UNKNOWN)):
         prediction = life.server.predict(known_pods, known_node)
         assert (prediction.reclaimable, prediction.unclaimed) == (None, missing)
-
-
-def test_a_host_application_is_not_lent_whether_it_is_declared_or_not(tmp_path: Path) -> None:
-    def peaks(predictor: str, applications: dict[str, Usage]) -> Resources:
-        life = Life(tmp_path / f"{predictor}-{len(applications)}", cold_start_seconds=0, predictor=predictor)
-        pods = [pod("web", cpu="7")]
-        sample = Sample(Usage(5.0, 8 * GIB), {"web": Usage(1.0, GIB)}, host_applications=applications)
-        roster = Roster(pods, sample.pods, (), applications)
-        for _ in range(3):
-            life.clock.advance(30)
-            life.cache.append_values(life.cache.second(), roster.keys, roster.values(sample).reshape(-1))
-            life.server.train(pods)
-        return answer(life.predict(*pods)).peak
-
-    for predictor in ("n-sigma-v1", "n-sigma-v2", "percentile", "resource-central"):
-        declared, undeclared = peaks(predictor, {"db": Usage(4.0, 6 * GIB)}), peaks(predictor, {})
-        assert declared == undeclared
-        assert declared.cpu_milli >= 5000
 
 
 AMOUNTS = st.builds(Resources, st.integers(0, 100_000), st.integers(0, 2**40))

@@ -7,6 +7,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.enforcer import status
+from agent.enforcer.status import STALE_SECONDS, EnforcerState, EnforcerStatus
 from agent.metric_cache import series
 from agent.metric_cache.series import Usage
 from agent.predict_server import reclaimable
@@ -23,8 +25,7 @@ from agent.reporter.schedule import ReportReason
 from agent.states_informer.pods import NodePod
 from manager.nodeside import promises as node_promises
 from shared.api import nodemetric, predictionprior
-from shared.api.nodemetric import NodeMetricSpec, PredictPolicy
-from shared.api.nodeslo import HostApplication
+from shared.api.nodemetric_spec import NodeMetricSpec, PredictPolicy
 from shared.api.predictionprior import Tail
 from shared.quantity import Resources
 from tests.unit.agent.pods import NOW, pod
@@ -44,12 +45,10 @@ def trained() -> NodePrediction:
     return NodePrediction(NOW, "n-sigma-v1", NOTHING, history, peak, peak, answer, history_percent=50)
 
 
-def patched(
-    prediction: NodePrediction, measured: MeasuredAverages, *pods: NodePod, apps: tuple[HostApplication, ...] = ()
-) -> Any:
+def patched(prediction: NodePrediction, measured: MeasuredAverages, *pods: NodePod) -> Any:
     """The status as a reader of JSON sees it."""
     told = conditions.conditions(prediction, Circumstances(), (), NOW)
-    observed = ReportInputs(measured, pods, prediction, told, apps)
+    observed = ReportInputs(measured, pods, prediction, told)
     sent = msgspec.json.encode(report.patch(report.status(observed, ReportReason.PERIODIC, NOW)))
     (operation,) = msgspec.json.decode(sent)
     assert (operation["op"], operation["path"]) == ("add", "/status")  # in the place of the whole one before
@@ -168,14 +167,12 @@ def test_every_window_has_every_aggregate_and_in_a_cold_start_all_are_empty() ->
     assert found["aggregatedSystemUsages"] == [{"usage": long["usage"], "duration": "5m0s"}]
 
 
-def test_numa_nodes_and_host_applications_are_reported_by_number_and_name() -> None:
+def test_numa_nodes_are_reported_by_number() -> None:
     measured = MeasuredAverages(
         {},
         numa=(NumaAverages(0, Usage(1.5, 1024), Usage(0.5, 512)), NumaAverages(1, Usage(2.5, 2048), None)),
-        host_applications={"nginx": Usage(0.5, 4096), "agentd": Usage(0.1, 1024), "stranger": Usage(1, 1)},
     )
-    apps = tuple(HostApplication(name, "koord-prod", "LS") for name in ("nginx", "unread", "agentd"))
-    status = patched(untrained(), measured, apps=apps)
+    status = patched(untrained(), measured)
     assert status["nodeMetric"]["numaUsages"] == [
         {
             "numaNodeID": 0,
@@ -183,10 +180,6 @@ def test_numa_nodes_and_host_applications_are_reported_by_number_and_name() -> N
             "systemUsage": {"resources": {"cpu": "500m", "memory": "512"}},
         },
         {"numaNodeID": 1, "nodeUsage": {"resources": {"cpu": "2500m", "memory": "2Ki"}}, "systemUsage": {}},
-    ]
-    assert [(one["name"], one["usage"]["resources"]["cpu"]) for one in status["hostApplicationMetric"]] == [
-        ("agentd", "100m"),
-        ("nginx", "500m"),
     ]
     assert "numaUsages" not in patched(untrained(), MeasuredAverages({}))["nodeMetric"]
 
@@ -201,6 +194,21 @@ def test_a_condition_keeps_the_time_it_last_changed() -> None:
     assert (after[accepted].status, after[accepted].message) == ("False", "bad")
 
 
+def test_what_an_enforcer_has_found_is_a_condition_only_where_there_is_one() -> None:
+    def told(enforcer: EnforcerState | None) -> list[tuple[str, str, str]]:
+        found = conditions.conditions(trained(), Circumstances(enforcer=enforcer), (), NOW)
+        return [(one.status, one.reason, one.message) for one in found if one.type == conditions.ENFORCER_READY]
+
+    assert told(None) == []
+    found = EnforcerStatus(at=NOW, layout="cgroup v2 systemd, kubepods.slice")
+    at_work = "pods are bounded through cgroup v2 systemd, kubepods.slice"
+    assert told(status.state(found, NOW + STALE_SECONDS)) == [("True", "Bounding", at_work)]
+    ((state, reason, _),) = told(status.state(found, NOW + STALE_SECONDS + 1))
+    assert (state, reason) == ("False", "Silent")
+    ((state, reason, _),) = told(status.state(EnforcerStatus(at=NOW), NOW))
+    assert (state, reason) == ("False", "NoKubepods")
+
+
 def test_every_trouble_has_a_condition_of_its_own() -> None:
     def false(prediction: NodePrediction, circumstances: Circumstances) -> dict[str, str]:
         told = conditions.conditions(prediction, circumstances, (), NOW)
@@ -212,6 +220,8 @@ def test_every_trouble_has_a_condition_of_its_own() -> None:
     assert both == {conditions.POLICY_ACCEPTED: "bad; worse"}
     by_trees = false(trained(), Circumstances(source="process trees", by_cgroups=False))
     assert by_trees == {conditions.CGROUPS_READ: "usage is read through process trees"}
+    silent = status.state(None, NOW)
+    assert false(trained(), Circumstances(enforcer=silent)) == {conditions.ENFORCER_READY: silent.message}
     assert false(trained(), Circumstances(pods_problem="big")) == {conditions.PODS_COMPLETE: "big"}
     broken = replace(trained(), predictor_problem="x" * 5000)
     assert false(broken, Circumstances()) == {conditions.PREDICTOR_HEALTHY: "x" * conditions.MAX_MESSAGE}

@@ -1,4 +1,4 @@
-"""A pod that is too young to be judged counts once and is never lent; no pod counts for more than it can use."""
+"""A pod that is too young to be judged counts once and is never lent; with a cap none counts beyond what it can use."""
 
 import dataclasses
 from pathlib import Path
@@ -25,6 +25,7 @@ from tests.unit.agent.pods import NOW, pod
 GIB = 2.0**30
 SYSTEM = Usage(0.25, GIB)
 BUILT_IN = plugins.built_in()
+CAPPED = Parameters(sigma=np.array([100.0, 100.0]), sigma_cap_pods=True)
 BY_COLD_START = sorted({*BUILT_IN} - {"peak-mix"})  # which has a rule of its own for young pods
 
 
@@ -45,6 +46,24 @@ def test_a_cold_pod_counts_once_though_its_usage_is_in_the_nodes_series_too(tmp_
     assert answer(found).peak.cpu_milli == max(named.values())
     assert answer(found).result.cpu_milli == 12_000 - max(named.values())
     assert found.requests.cold.cpu_milli == 4000
+
+
+@pytest.mark.parametrize("in_force", ["peak-mix", "n-sigma-v1", "n-sigma-v2"])
+@pytest.mark.parametrize("shadows", [(), ("n-sigma-v1",)])
+def test_what_is_called_n_sigma_v1_is_one_number_whatever_a_cold_pod_has_requested(
+    tmp_path: Path, in_force: str, shadows: tuple[str, ...]
+) -> None:
+    pods = [pod("old", cpu="8", age_seconds=10**6), pod("cold", cpu="4", age_seconds=600)]
+    life = Life(tmp_path, predictor=in_force, shadow_predictors=shadows, cold_start_seconds=3600.0)
+    for hour in range(26):
+        usages = {"old": Usage(2.0, GIB)} | ({"cold": Usage(0.0, 0.0)} if hour == 25 else {})
+        life.learn(entities(**usages), pods, 3600)
+    found, models = life.predict(*pods), life.server.peaks(pods)
+    assert found.requests.cold.cpu_milli == 4000
+    assert {name: models[name] for name in found.n_sigma} == found.n_sigma
+    assert found.n_sigma["n-sigma-v1"].cpu_milli == 2000
+    if in_force == "n-sigma-v1":
+        assert answer(found).peak.cpu_milli == 6000, "a cold pod's request is not lent"
 
 
 AMOUNT = st.floats(0, 16)
@@ -92,7 +111,7 @@ def of_pod(table_usages: list[float], request: float, limit: float | None, **of:
         train(table, entities(a=Usage(used, used)), NOW + step)
     limits = None if limit is None else [Usage(limit, limit)]
     asked_of = situation(table, ["a"], [Usage(request, request)], limits=limits)
-    judged = NSigmaV2(Parameters(sigma=np.array([100.0, 100.0]))).peak(asked_of)
+    judged = NSigmaV2(CAPPED).peak(asked_of)
     found: Floats = judged["pods-n-sigma"][0]
     return found
 
@@ -115,8 +134,7 @@ def test_what_a_pod_without_a_limit_used_is_forgotten_after_a_week() -> None:
         for hour in range(int(24 * days)):
             train(table, entities(a=Usage(0.1 + hour % 2, GIB)), NOW + 3600 * (hour + 1))
         asked_of = situation(table, ["a"], [Usage(1.0, GIB)])
-        wide = Parameters(sigma=np.array([100.0, 100.0]))
-        return float(NSigmaV2(wide).peak(asked_of)["pods-n-sigma"][0, 0])
+        return float(NSigmaV2(CAPPED).peak(asked_of)["pods-n-sigma"][0, 0])
 
     assert peak(6) == 5.0
     assert peak(9) == pytest.approx(1.1, rel=1e-6)

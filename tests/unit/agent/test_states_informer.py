@@ -8,12 +8,10 @@ from prometheus_client import CollectorRegistry
 
 from agent.states_informer.informer import StatesInformer, node_state
 from agent.states_informer.pods import describe
-from shared import names
 from shared.api.core import Container, Node, NodeStatus, Pod, PodSpec, ResourceRequirements
 from shared.api.meta import ObjectMeta
 from shared.kube.client import Client
 from shared.kube.config import Connection
-from shared.quantity import Resources
 from shared.telemetry import Loops
 from tests.support import certain, eventually
 from tests.unit.agent.cluster import NodeServer, named
@@ -46,23 +44,6 @@ def test_a_finished_pod_holds_no_request_and_a_terminating_one_neither() -> None
 
 
 NODE = Node(status=NodeStatus(allocatable={"cpu": "3", "memory": "8Gi"}))
-
-
-def test_allocatable_is_the_raw_one_where_an_annotation_tells_it() -> None:
-    assert node_state(NODE).allocatable == Resources(3000, 8 * 2**30)
-    amplified = Node(
-        metadata=ObjectMeta(annotations={names.ANNOTATION_RAW_ALLOCATABLE: '{"cpu": "2", "memory": "4Gi"}'}),
-        status=NODE.status,
-    )
-    assert node_state(amplified).allocatable == Resources(2000, 4 * 2**30)
-
-
-@pytest.mark.parametrize("annotation", ["{", "[]", '{"cpu": "lots"}'])
-def test_a_raw_allocatable_that_means_nothing_is_ignored(annotation: str) -> None:
-    annotated = Node(
-        metadata=ObjectMeta(annotations={names.ANNOTATION_RAW_ALLOCATABLE: annotation}), status=NODE.status
-    )
-    assert node_state(annotated).allocatable == Resources(3000, 8 * 2**30)
 
 
 def test_a_node_whose_allocatable_means_nothing_is_refused() -> None:

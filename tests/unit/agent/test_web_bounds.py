@@ -3,6 +3,8 @@
 import contextlib
 import logging
 import socket
+import ssl
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +17,7 @@ from fastapi import FastAPI, Request, Response
 from prometheus_client import CollectorRegistry
 
 from shared import web
+from shared.certificates import VALID_SECONDS, issued
 from shared.telemetry import OncePerMinute
 from shared.web.connections import Connections
 from shared.web.counts import Counts, Reason
@@ -49,6 +52,12 @@ def held() -> Iterator[Held]:
     held.may_end.set()
 
 
+def certified() -> Tls:
+    made, tls = issued(["127.0.0.1"], time.time(), VALID_SECONDS), Tls()
+    tls.install(made.chain.encode(), made.key.encode(), source="test")
+    return tls
+
+
 @pytest.fixture
 def start(held: Held) -> Iterator[Start]:
     app = FastAPI()
@@ -69,8 +78,9 @@ def start(held: Held) -> Iterator[Start]:
 
     servers: list[Server] = []
 
-    def start(**limits: Any) -> Server:
-        servers.append(web.server(app, "127.0.0.1:0", limits=replace(Limits(), **limits)))
+    def start(*, tls: bool = False, **limits: Any) -> Server:
+        context = certified().context if tls else None
+        servers.append(web.server(app, "127.0.0.1:0", tls=context, limits=replace(Limits(), **limits)))
         servers[-1].start()
         return servers[-1]
 
@@ -300,5 +310,38 @@ def test_a_post_that_is_not_json_is_refused(start: Start, media_type: str, statu
     assert LOCAL_HTTP.post(f"{start().url}/echo", content=b"{}", headers=headers).status_code == status
 
 
+@pytest.mark.parametrize("media_type", ["application/json", "text/plain"])
+def test_a_post_to_what_is_only_read_is_told_the_method_and_not_the_media_type(start: Start, media_type: str) -> None:
+    for path in ("ping", "healthz"):
+        answer = LOCAL_HTTP.post(f"{start().url}/{path}", content=b"{}", headers={"content-type": media_type})
+        assert (answer.status_code, answer.headers["allow"]) == (405, "GET")
+
+
 def test_health_is_answered_under_any_name(start: Start) -> None:
     assert LOCAL_HTTP.get(f"{start().url}/healthz", headers={"host": "10.0.0.1:8080"}).status_code == 200
+
+
+@pytest.mark.parametrize("asked", [1, 3])
+@pytest.mark.parametrize("goodbye", ["notice", "end", "reset"])
+def test_a_client_that_breaks_off_tls_during_an_answer_is_no_warning(
+    start: Start, held: Held, caplog: pytest.LogCaptureFixture, asked: int, goodbye: str
+) -> None:
+    server = start(tls=True)
+    text = b"GET /held HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    with caplog.at_level(logging.INFO), flood.encrypted(server.address, 1, "idle") as [client]:
+        client.sendall(b"GET /ping HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert client.recv(65536).startswith(b"HTTP/1.1 200 ")
+        client.sendall(text)
+        assert held.begun.acquire(timeout=60)
+        with contextlib.suppress(OSError):  # cut already
+            client.sendall(text * (asked - 1))
+            eventually(lambda: server.counts.connections[Reason.PIPELINED] == asked // 2)
+            if goodbye == "notice":
+                assert isinstance(client, ssl.SSLSocket)
+                client.unwrap()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", goodbye == "reset", 0))
+        client.close()
+        eventually(lambda: server.connections == 0)
+        held.may_end.set()
+        eventually(lambda: not server._server.server_state.tasks)
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING] == []

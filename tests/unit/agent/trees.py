@@ -29,6 +29,9 @@ class Counters:
     pressure_percent: float = 0.0
     numa_pages: tuple[int, ...] = (0,)
     charged_bytes: int = 0  # if not the sum of the above
+    cpu_waited_seconds: float = 0.0
+    memory_waited_seconds: float = 0.0
+    memory_limited: int = 0  # how often the cgroup met its own limit
 
 
 class Tree:
@@ -90,6 +93,7 @@ class Tree:
             self._put(
                 self.cpu, path, "cpu.stat", f"usage_usec {usec}\nuser_usec {usec}\n{throttling}throttled_usec 0\n"
             )
+            self._put(self.memory, path, "memory.events", f"low 0\nhigh 0\nmax {now.memory_limited}\noom 0\n")
             self._put(self.memory, path, "memory.stat", f"anon {now.anon_bytes}\nfile 7\n{lines}slab 9\n")
             pages = "".join(f" N{node}={count * PAGE_BYTES}" for node, count in enumerate(now.numa_pages))
             nothing = "".join(f" N{node}=0" for node in range(len(now.numa_pages)))
@@ -105,8 +109,9 @@ class Tree:
                 f"hierarchical_anon={sum(now.numa_pages)}{pages}\nhierarchical_unevictable=0 N0=0\n"
             )
         self._put(self.memory, path, "memory.numa_stat", numa)
-        for resource in ("cpu", "memory", "io"):
-            averages = f"avg10={now.pressure_percent:.2f} avg60=0.00 avg300=0.00 total=1"
+        waited = {"cpu": now.cpu_waited_seconds, "memory": now.memory_waited_seconds, "io": 0.0}
+        for resource, seconds in waited.items():
+            averages = f"avg10={now.pressure_percent:.2f} avg60=0.00 avg300=0.00 total={round(seconds * 1e6)}"
             self._put(self.pressure, path, f"{resource}.pressure", f"some {averages}\nfull {averages}\n")
 
     def remove(self, path: str) -> None:

@@ -59,6 +59,18 @@ def test_workers_and_another_run_come_to_the_same_numbers(trace: list[str | Path
     assert numbers() == numbers("--workers", "2")
 
 
+def test_the_answer_says_of_what_resolution_it_is_and_what_a_target_cannot_mean(
+    trace: list[str | Path], backtest: Run
+) -> None:
+    asked = [*trace, "--model", "peak-mix", "--target", "1"]
+    _, out, _ = backtest(*asked, "--aggregate", "mean", "-o", "json")
+    (one,) = results(out)
+    assert (one["resolution_seconds"], one["aggregate"]) == (900.0, "mean")
+    assert "allowed in 100 days" in one["target_note"]
+    assert "means of 900 s hide shorter peaks" in backtest(*asked, "--aggregate", "mean")[1]
+    assert "hide shorter peaks" not in backtest(*asked, "--aggregate", "max")[1]
+
+
 def test_a_missed_target_fails_when_asked_to(trace: list[str | Path], backtest: Run) -> None:
     asked = [*trace, "--target", "0.1", "--model"]
     status, out, err = backtest(*asked, "borg-default", "--fail-above-target")
@@ -96,6 +108,7 @@ def test_a_policy_is_read_from_a_file(trace: list[str | Path], tmp_path: Path, b
         ("--churn", "5m", "an hour at least"),
         ("--churn", "recorded", "is not recorded"),
         ("--unit", "furlong", "expected one of"),
+        ("--aggregate", "min", "expected one of mean, max"),
         ("--policy", "gone.yaml", "gone.yaml"),
         ("--limits", "gone.csv", "gone.csv"),
         ("--node-cores", "0", "--node-cores"),

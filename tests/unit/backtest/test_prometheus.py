@@ -73,6 +73,23 @@ def test_pods_have_their_usage_their_node_and_what_they_requested(
     assert "group_left (node)" in server.queries[0]["query"]
 
 
+@pytest.mark.parametrize(
+    ("resource", "query"),
+    [
+        ("cpu", "max_over_time((sum by (namespace, pod) (rate(container_cpu_usage_seconds_total"),
+        ("memory", "max_over_time((sum by (namespace, pod) (container_memory_working_set_bytes"),
+    ],
+)
+def test_of_each_step_the_maximum_is_asked_for(
+    server: PrometheusServer, opened: Callable[..., Prometheus], resource: str, query: str
+) -> None:
+    period = Period(END - DAY, END, 300)
+    samples = prometheus.samples(opened(server.url), resource, period, aggregate="max")
+    assert samples.aggregate == "max"
+    assert query in server.queries[0]["query"]
+    assert ")[300s:60s]" in server.queries[0]["query"]
+
+
 @pytest.mark.parametrize(("step", "days"), [(1.0, 1.2), (300.0, 20.0)])
 def test_long_queries_are_split_below_what_prometheus_answers(
     server: PrometheusServer, step: float, days: float, opened: Callable[..., Prometheus]

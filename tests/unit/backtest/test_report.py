@@ -24,8 +24,8 @@ def test_the_report_is_one_file_with_every_plot_and_the_same_again(
     assert len(pictures) == 6
     for picture in pictures:
         assert xml.etree.ElementTree.fromstring(picture).tag.endswith("svg")
-    assert page.count("<tr>") == 1 + 3
-    for words in ("peak-mix at 1 %", "oracle", "usage", "requested", "Mon", "withdrawn a day"):
+    assert page.count("<tr>") == (1 + 3) + (1 + 3)
+    for words in ("peak-mix at 1 %", "oracle", "usage", "requested", "Mon", "withdrawn a day", "few large pods"):
         assert words in page
     loaded = re.findall(r'(?:src|href)="(?!data:|#)([^"]*)"|url\(([^#)][^)]*)\)|@import', page)
     assert loaded == []

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from agent.metric_cache.aggregate import Aggregation
 from deploy.backtest import fleets, matrix, tables
 from deploy.backtest.fleets import SeriesPlacement
 from deploy.backtest.samples import on_grid, unit_named
@@ -42,6 +43,38 @@ def test_samples_between_ticks_count_in_the_tick_before_with_the_largest(tmp_pat
     text = "ts,a\n0,1\n60,2\n90,7\n120,3\n180,4\n240,5\n"
     grid = on_grid(tables.samples(file(tmp_path, "x.csv", text), "cpu_cores"))
     assert grid.usage.tolist() == [[1, 7, 3, 4, 5]]
+
+
+@pytest.mark.parametrize(
+    ("columns", "asked", "taken", "amount"),
+    [
+        ("min,mean,max", "", "max", 3.0),
+        ("min,mean,max", "mean", "mean", 2.0),
+        ("min_cpu_cores,avg_cpu_millicores,max_cpu_cores", "mean", "mean", 0.002),
+        ("min,avg,value", "", "mean", 2.0),
+        ("low,high,cpu_cores", "", "", 3.0),
+    ],
+)
+def test_of_several_aggregates_of_an_interval_one_is_taken_the_maximum_unless_asked(
+    tmp_path: Path, columns: str, asked: str, taken: str, amount: float
+) -> None:
+    path = file(tmp_path, "usage_cpu_cores.csv", f"time,pod,{columns}\n0,a,1,2,3\n300,a,1,2,3\n")
+    samples = tables.samples(path, aggregate=asked)
+    assert samples.aggregate == taken
+    assert samples.values.tolist() == pytest.approx([amount, amount])
+
+
+def test_samples_of_seconds_become_what_an_agent_trains_on(tmp_path: Path) -> None:
+    rows = "".join(f"{second},a,{9 if second % 30 < 3 else 1}\n" for second in range(120))
+    samples = tables.samples(file(tmp_path, "usage.csv", f"time,pod,cpu_cores\n{rows}"))
+    limits = tables.requested(file(tmp_path, "limits.csv", "pod,cpu_limit_cores\na,10\n"))
+
+    def replayed(training: Aggregation) -> tuple[list[float], float, str]:
+        made = fleets.fleet(samples, limits, SeriesPlacement(node_cores=10), lambda note: None, training).recorded
+        return made.usage[0].tolist(), made.interval_seconds, made.aggregate
+
+    assert replayed(Aggregation.P90) == ([1.0] * 4, 30.0, "p90")
+    assert replayed(Aggregation.MAX) == ([9.0] * 4, 30.0, "max")
 
 
 def test_parquet_is_read_as_csv_is(tmp_path: Path) -> None:

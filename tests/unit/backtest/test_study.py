@@ -5,12 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from agent.backtest import study
+from agent.backtest import packing, study
 from agent.backtest.engine import BacktestPromise
+from agent.backtest.recording import RecordedUsage
 from agent.backtest.study import Played, RecordedFleet, Trial
 from agent.predict_server import policy
 from agent.settings import AgentSettings
 from shared.errors import HeadroomError, InvalidInput
+from shared.node_kind import NodeKind
 from tests.unit.backtest import traces
 
 POLICY = policy.from_settings(AgentSettings())
@@ -120,3 +122,14 @@ def test_a_recording_that_ends_before_any_horizon_is_refused() -> None:
 def test_an_unknown_model_is_named() -> None:
     with pytest.raises(InvalidInput, match="no predictor 'guess'"):
         study.play(traces.fleet(days=2), trial("guess"))
+
+
+def test_nodes_are_of_the_kind_of_their_pods_in_the_middle() -> None:
+    limits = np.array([1.0] * 4 + [8.0] * 2 + [1.0] * 9)
+    workloads = np.array([0] * 3 + [-1] * 12)
+    node = np.array([0] * 4 + [1] * 2 + [2] * 9)
+    recorded = RecordedUsage(np.zeros((15, 10)), limits, 0.0, 300.0, workloads)
+    fleet = RecordedFleet(recorded, packing.static(node, 10))
+    assert study.node_kinds(fleet) == [NodeKind.REPLICAS, NodeKind.FEW_LARGE, NodeKind.MANY_SMALL]
+    unknown = RecordedFleet(RecordedUsage(recorded.usage, limits, 0.0, 300.0), fleet.schedule)
+    assert study.node_kinds(unknown)[0] == NodeKind.FEW_LARGE

@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.bench import committed
 from tests.bench.__main__ import measures
 from tests.bench.row import Row
-from tests.support.apiserver import EMBEDDED
+from tests.support.apiserver import EMBEDDED, REAL
 
 # Needs a machine that is a real node.
 ELSEWHERE = {"isolation"}
@@ -14,7 +14,7 @@ ELSEWHERE = {"isolation"}
 
 def test_every_measure_has_its_figures_and_every_figure_its_measure() -> None:
     collecting = gc.get_threshold()
-    there = {name for name, _ in measures((), EMBEDDED)}
+    there = {name for cluster in (EMBEDDED, REAL) for name, _ in measures((), cluster)}
     gc.set_threshold(*collecting)  # some measure with the manager's own
     kept = {figure.get("measure", name) for name, figure in committed.load().items()}
     without = {name.partition(".")[0] for name in there - kept} - ELSEWHERE

@@ -2,7 +2,7 @@
 
 from agent.predict_server import plugins
 from tests.bench import independent
-from tests.bench.recorded import COLUMNS
+from tests.bench.independent import COLUMNS
 
 
 def test_all_of_them_are_known_by_name() -> None:

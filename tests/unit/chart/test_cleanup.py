@@ -82,6 +82,6 @@ def test_what_pods_hold_stays_and_what_is_beyond_goes() -> None:
     assert found is not None
     lowered = {names.MID_CPU: "300"}
     assert found.patch == {"status": {"capacity": lowered, "allocatable": lowered | dict.fromkeys(BATCH)}}
-    assert f"{names.MID_CPU} beyond the 300 that pods hold" in found.removed
+    assert f"{names.MID_CPU} beyond the 300 that pods request" in found.removed
     kept = MID | {names.MID_CPU: "300"}
     assert cleanup.removal(_node(capacity=kept, allocatable=kept), holding=holding) is None

@@ -49,13 +49,12 @@ def alerts() -> list[Json]:
 
 
 def exported() -> set[str]:
-    """Names of series, a pattern where a part of the name depends on data."""
-    return {re.sub(r"\{\w+\}", r"\\w+", family.name) for family in families()}
+    return {family.exposed_name for family in families()}
 
 
 def is_exported(metric: str, known: set[str]) -> bool:
     plain = re.sub(r"_(bucket|count|sum)$", "", metric)
-    return any(re.fullmatch(pattern, name) for pattern in known for name in (metric, plain))
+    return bool(known & {metric, plain})
 
 
 @every_dashboard

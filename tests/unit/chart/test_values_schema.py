@@ -33,6 +33,8 @@ def _objects(schema: object) -> list[dict[str, Any]]:
 def test_the_committed_schema_is_what_the_code_generates_now() -> None:
     expected = values_schema.rendered(values_schema.completed(json.loads(COMMITTED)))
     assert expected == COMMITTED, "run: python -m deploy.values_schema"
+    removed = values_schema.REMOVED_FILE.read_text("utf-8")
+    assert removed == values_schema.rendered(values_schema.removed()), "run: python -m deploy.values_schema"
 
 
 def test_no_object_that_is_ours_takes_a_key_it_does_not_know() -> None:
@@ -54,7 +56,8 @@ def test_every_setting_is_a_value_but_those_that_the_chart_decides(
 ) -> None:
     fields = [field.name for field in settings.fields(kind)]
     assert chosen < set(fields)
-    keys = set(values_schema.generated()[definition]["properties"])
+    removed = {settings.key(name) for name in settings.removed(kind)}
+    keys = set(values_schema.generated()[definition]["properties"]) - removed
     assert len(keys) == len(fields) - len(chosen)
     assert keys < settings.shown(kind()).keys()
 

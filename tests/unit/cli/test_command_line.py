@@ -7,6 +7,8 @@ import pytest
 
 from deploy import cli
 from deploy.access import ClusterContext
+from deploy.local import kubeconfig
+from deploy.site import commands
 from tests.support.command_line import Run
 
 
@@ -18,7 +20,7 @@ def test_every_command_is_listed_with_its_whole_sentence_on_a_terminal_of_80_col
     assert status == 0
     assert "..." not in said.partition("\n")[2]
     assert "Exit status: 0 done, 1 failed, 2 bad usage or bad input." in said
-    assert len(said.splitlines()) <= 30
+    assert len(said.splitlines()) <= 40
 
 
 @pytest.mark.parametrize("command", ["plan", "top", "explain", "version"])
@@ -83,7 +85,7 @@ def test_without_the_library_of_the_live_table_it_says_which_one(
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     status, _, said = headroom("top", "--manager", "http://127.0.0.1:9")
     assert status == cli.FAILED
-    assert "pip install 'headroom[top]'; `-o wide`" in said
+    assert "pip install 'headroom-k8s[top]'; `-o wide`" in said
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -98,3 +100,84 @@ def test_kubectl_is_told_the_same_cluster() -> None:
     access = ClusterContext(Path("/a/kubeconfig"), "prod")
     assert access.kubectl_flags() == ["--kubeconfig", "/a/kubeconfig", "--context", "prod"]
     assert ClusterContext().kubectl_flags() == []
+
+
+def test_the_help_in_the_documentation_is_what_the_command_prints() -> None:
+    """`python -m deploy.site.commands` writes it."""
+    page = commands.PAGE.read_text()
+    assert "$ headroom --help" in page
+    assert commands.page_with_help(page) == page
+    assert commands.page_with_help(page.replace("  savings ", "  shavings ")) == page
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "",
+        "plan",
+        "agent",
+        "manager",
+        "up",
+        "top",
+        "page",
+        "savings",
+        "explain",
+        "explain node",
+        "prices refresh",
+        "forget",
+    ],
+)
+def test_the_short_flag_of_help_works_everywhere(command: str, headroom: Run) -> None:
+    done = headroom(*command.split(), "-h")
+    assert done.status == 0
+    assert "usage:" in done.out.lower()
+
+
+@pytest.mark.parametrize("command", ["plan", "savings", "top", "page", "version", "cleanup"])
+def test_a_kubeconfig_that_is_not_there_is_said_in_one_sentence(
+    command: str, headroom: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", _with_kubectl(tmp_path))
+    missing = tmp_path / "missing"
+    done = headroom(command, "--kubeconfig", missing)
+    said = f"kubeconfig: file: '{missing}': there is no such file (the command line names it)"
+    assert said in done.err + done.out
+    monkeypatch.setenv("KUBECONFIG", str(missing))
+    done = headroom(command)
+    assert f"kubeconfig: file: '{missing}': there is no such file (KUBECONFIG names it)" in done.err + done.out
+
+
+def _with_kubectl(folder: Path) -> str:
+    kubectl = folder / "bin" / "kubectl"
+    kubectl.parent.mkdir()
+    kubectl.write_text("#!/bin/sh\nexit 1\n")
+    kubectl.chmod(0o700)
+    return str(kubectl.parent)
+
+
+@pytest.mark.parametrize("command", ["plan", "savings", "top"])
+def test_a_server_that_is_not_there_is_said_without_numbers_or_names_of_classes(
+    command: str, headroom: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", _with_kubectl(tmp_path))
+    kubeconfig.write(tmp_path / "kubeconfig", "http://127.0.0.1:1", "token")
+    done = headroom(command, "--kubeconfig", tmp_path / "kubeconfig")
+    assert "no connection to 127.0.0.1:1: connection refused" in done.err
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("plan", "-f", "/no/such"), "-f: file: '/no/such': no such file or directory\n"),
+        (("savings", "-f", "/no/such"), "-f: file: '/no/such': no such file or directory\n"),
+        (("savings", "-f", "/no/such", "--discounts", "/no/such"), "no such file or directory\n"),
+        (("plan", "-o", "xml"), "--output: output: 'xml': expected one of table, json, yaml\n"),
+        (("plan", "--manager", "http://127.0.0.1:1"), "/api/v1/plan: connection refused\n"),
+    ],
+)
+def test_errors_are_in_a_users_words(arguments: tuple[str, ...], said: str, headroom: Run) -> None:
+    done = headroom(*arguments)
+    assert done.status in (1, 2)
+    assert done.err.endswith(said)
+    assert "Errno" not in done.err

@@ -1,5 +1,6 @@
 """The packages below `examples/`, each installed from its own wheel and used by Headroom's commands."""
 
+import ast
 import json
 import os
 import subprocess
@@ -123,3 +124,11 @@ def test_a_predictor_that_cannot_be_loaded_is_one_line_with_entry_point_and_reas
     assert (done.returncode, done.stdout) == (2, "")
     assert "entry point recent-maximum = recent_maximum:RecentMaximum in headroom.predictors" in done.stderr
     assert "OSError: no model file" in done.stderr
+
+
+def test_they_import_of_headroom_only_what_is_for_plugins() -> None:
+    sources = [file for each in NAMES for file in (EXAMPLES / each).glob("*.py")]
+    nodes = [node for file in sources for node in ast.walk(ast.parse(file.read_text()))]
+    imported = {(node.module or "").partition(".")[0] for node in nodes if isinstance(node, ast.ImportFrom)}
+    assert "headroom_api" in imported
+    assert not imported & {"agent", "deploy", "manager", "shared"}

@@ -6,6 +6,7 @@ import pytest
 from shared.kube.client import Client
 from shared.kube.config import Connection
 from shared.kube.retry import Jitter, Retry
+from shared.stop import Stop
 from tests.unit.kube.scripted import ScriptedServer
 
 QUICK = Jitter(base_seconds=0.005, cap_seconds=0.02)
@@ -24,12 +25,12 @@ def client(server: ScriptedServer) -> Client:
 
 
 @pytest.fixture
-def start() -> Iterator[Callable[[Callable[[threading.Event], None]], threading.Event]]:
+def start() -> Iterator[Callable[[Callable[[Stop], None]], Stop]]:
     """Runs a loop body in a thread; the returned event stops it, and the end of the test does."""
-    running: list[tuple[threading.Thread, threading.Event]] = []
+    running: list[tuple[threading.Thread, Stop]] = []
 
-    def start(body: Callable[[threading.Event], None]) -> threading.Event:
-        stop = threading.Event()
+    def start(body: Callable[[Stop], None]) -> Stop:
+        stop = Stop()
         thread = threading.Thread(target=body, args=(stop,), daemon=True)
         running.append((thread, stop))
         thread.start()

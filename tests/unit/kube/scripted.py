@@ -135,6 +135,9 @@ class Hurried:
         self.waits.append(seconds)
         return event.is_set()
 
+    def wait_notified(self, condition: threading.Condition, seconds: float) -> None:
+        self.waits.append(seconds)
+
 
 def node(name: str, version: int, **metadata: object) -> dict[str, Any]:
     meta = {"name": name, "uid": f"uid-{name}", "resourceVersion": str(version)} | metadata

@@ -9,7 +9,7 @@ from shared.api.core import Node
 from shared.kube import errors
 from shared.kube.client import Client, Patch
 from shared.kube.config import Connection
-from shared.kube.resources import CONFIGMAPS, LEASES, NODEMETRICS, NODES, PODS, Resource
+from shared.kube.resources import CONFIGMAPS, LEASES, NODEMETRICS, NODES, PODS, SELFSUBJECTACCESSREVIEWS, Resource
 from shared.kube.retry import Jitter, Retry
 from tests.unit.kube.scripted import Hurried, ScriptedServer, answer, node, page, reset, status, stream
 
@@ -152,6 +152,42 @@ def test_a_conflict_is_the_callers_business_at_once(server: ScriptedServer, clie
     with pytest.raises(errors.Conflict):
         client.replace(NODES, "a", node("a", 1))
     assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda client: client.create(CONFIGMAPS, {}, "ns"),
+        lambda client: client.replace(NODES, "a", node("a", 1)),
+        lambda client: client.patch(NODES, "a", {}),
+        lambda client: client.delete(NODES, "a"),
+        lambda client: client.evict("ns", "p"),
+        lambda client: client.bind("ns", "p", "n"),
+        lambda client: client.single_attempt().patch(NODES, "a", {}),
+    ],
+    ids=["create", "replace", "patch", "delete", "evict", "bind", "single attempt"],
+)
+def test_a_fenced_client_sends_no_write_of_a_process_that_does_not_lead(
+    server: ScriptedServer, client: Client, write: Callable[[Client], object]
+) -> None:
+    with pytest.raises(errors.LeadershipLost):
+        write(client.fenced(lambda: False))
+    assert server.requests == []
+
+
+def test_a_fenced_client_asks_before_each_attempt(server: ScriptedServer, client: Client) -> None:
+    leads = iter((True, False))
+    server.then(status(503, "ServiceUnavailable"))
+    with pytest.raises(errors.LeadershipLost):
+        client.fenced(lambda: next(leads)).patch(NODES, "a", {})
+    assert len(server.requests) == 1
+
+
+def test_a_process_that_does_not_lead_reads_and_asks_for_reviews(server: ScriptedServer, client: Client) -> None:
+    fenced = client.fenced(lambda: False)
+    server.then(answer(node("a", 1)), answer({"status": {"allowed": True}}))
+    assert fenced.get(NODES, "a")["metadata"]["name"] == "a"
+    assert fenced.review(SELFSUBJECTACCESSREVIEWS, "SelfSubjectAccessReview", {}, into=dict)["status"]["allowed"]
 
 
 def test_a_stop_ends_the_wait_between_attempts(server: ScriptedServer) -> None:

@@ -2,7 +2,6 @@ import base64
 import ssl
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from shared.kube.config import Connection, StaticToken, TokenFile
 from shared.kube.informer import Informer
 from shared.kube.resources import NODES
 from shared.kube.retry import Retry
+from shared.stop import Stop
 from tests.support import certain, eventually
 from tests.unit.kube.scripted import Exchange, ScriptedServer, answer, event, node, page, status, stream
 
@@ -166,6 +166,14 @@ def test_a_password_in_the_address_goes_no_further(tmp_path: Path) -> None:
     path = write_kubeconfig(tmp_path / "kc", {"server": "http://me:secret@127.0.0.1:1/a@b"}, {"token": "t0"})
     connection = config.from_kubeconfig(str(path))
     assert connection.server == "http://127.0.0.1:1/a@b"
+    assert connection.credentials.authorization() == "Bearer t0"
+
+
+@pytest.mark.parametrize("cluster", [{}, {"insecure-skip-tls-verify": False}], ids=["plain", "by the official client"])
+def test_the_users_token_in_the_path_goes_no_further(tmp_path: Path, cluster: dict[str, object]) -> None:
+    path = write_kubeconfig(tmp_path / "kc", {"server": "http://127.0.0.1:1/a/t0"} | cluster, {"token": "t0"})
+    connection = config.from_kubeconfig(str(path))
+    assert connection.server == "http://127.0.0.1:1/a"
     assert connection.credentials.authorization() == "Bearer t0"
 
 
@@ -329,7 +337,7 @@ def test_a_rotated_ca_is_read_by_the_next_connection(
 def test_a_watch_over_tls_ends_when_told_to(
     tls_server: ScriptedServer,
     certificates: Path,
-    start: Callable[[Callable[[threading.Event], None]], threading.Event],
+    start: Callable[[Callable[[Stop], None]], Stop],
 ) -> None:
     connection = Connection(tls_server.url, ca_file=str(certificates / "cert.pem"), tls_server_name="kube.test")
     informer = Informer(Client(connection, "test"), NODES, Node)

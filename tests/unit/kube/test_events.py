@@ -1,4 +1,3 @@
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
@@ -11,11 +10,12 @@ from shared.kube.client import Client
 from shared.kube.config import Connection
 from shared.kube.events import NORMAL, WARNING, ObjectRef, Recorder
 from shared.kube.retry import ONCE, Retry
+from shared.stop import Stop
 from tests.support import eventually
 from tests.unit.kube.conftest import QUICK
 from tests.unit.kube.scripted import Request, ScriptedServer, answer, reset, status
 
-Start: TypeAlias = Callable[[Callable[[threading.Event], None]], threading.Event]
+Start: TypeAlias = Callable[[Callable[[Stop], None]], Stop]
 
 NODE = ObjectRef("v1", "Node", "n1", uid="u1")
 POD = ObjectRef("v1", "Pod", "p1", "prod", "u2")
@@ -169,7 +169,7 @@ def test_a_full_queue_drops_and_never_blocks(recorded: Recorded) -> None:
 
 def test_what_was_noted_before_the_end_is_still_written(recorded: Recorded) -> None:
     recorded.accept(2)
-    stop = threading.Event()
+    stop = Stop()
     stop.set()
     recorded.recorder.event(NODE, NORMAL, "Stopping", "m")
     recorded.recorder.event(POD, NORMAL, "Stopping", "m")

@@ -16,6 +16,7 @@ from shared.kube.object_cache import Change, ChangeKind, Kept
 from shared.kube.resources import NODES
 from shared.kube.retry import LOOK_SECONDS, Jitter
 from shared.kube.watch import WatchTimes
+from shared.stop import Stop
 from tests.support import eventually
 from tests.unit.kube.conftest import QUICK
 from tests.unit.kube.scripted import (
@@ -34,7 +35,7 @@ from tests.unit.kube.scripted import (
     stream,
 )
 
-Start: TypeAlias = Callable[[Callable[[threading.Event], None]], threading.Event]
+Start: TypeAlias = Callable[[Callable[[Stop], None]], Stop]
 
 
 class Followed:
@@ -520,7 +521,7 @@ def test_an_object_nobody_foresaw_is_refused_alone(server: ScriptedServer, start
 
 def test_a_stop_ends_a_silent_watch_long_before_its_server_does(server: ScriptedServer, followed: Followed) -> None:
     server.then(page(version=5), stream())
-    stop = threading.Event()
+    stop = Stop()
     thread = threading.Thread(target=followed.informer.run, args=(stop,))
     thread.start()
     eventually(lambda: watched_from(server))
@@ -534,7 +535,7 @@ def test_a_stop_ends_a_silent_watch_long_before_its_server_does(server: Scripted
 def test_a_run_that_is_started_again_goes_on_where_it_was(server: ScriptedServer, followed: Followed) -> None:
     server.then(page(node("a", 1), version=5), stream(event("MODIFIED", node("a", 6))))
     for expected in ({"a": "6"}, {"a": "7"}):
-        stop = threading.Event()
+        stop = Stop()
         thread = threading.Thread(target=followed.informer.run, args=(stop,))
         thread.start()
         eventually(partial(_has, followed, expected))

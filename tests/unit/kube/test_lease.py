@@ -10,11 +10,12 @@ from shared.clock import ManualClock
 from shared.kube.client import Client
 from shared.kube.config import Connection
 from shared.kube.lease import LeaderElector, LeaseTimes
+from shared.stop import Stop
 from tests.support import eventually
 from tests.support.properties import examples, stride
 from tests.unit.kube.scripted import Answer, Exchange, Request, ScriptedServer, answer, status
 
-Start: TypeAlias = Callable[[Callable[[threading.Event], None]], threading.Event]
+Start: TypeAlias = Callable[[Callable[[Stop], None]], Stop]
 
 TIMES = LeaseTimes(lease_seconds=15, renew_deadline_seconds=10, retry_seconds=2)
 
@@ -34,6 +35,13 @@ class LeaseServer(ScriptedServer):
         self.faults_at: dict[int, str] = {}  # by the number of the request
         self.check: Callable[[], None] = lambda: None
         super().__init__()
+
+    def edit(self, **spec: object) -> None:
+        """Another client writes it."""
+        assert self.lease
+        self.version += 1
+        self.lease["spec"] |= spec
+        self.lease["metadata"]["resourceVersion"] = str(self.version)
 
     @property
     def holder(self) -> str | None:
@@ -91,6 +99,9 @@ class Skewed:
     def wait(self, event: threading.Event, seconds: float) -> bool:
         return self._base.wait(event, seconds)
 
+    def wait_notified(self, condition: threading.Condition, seconds: float) -> None:
+        self._base.wait_notified(condition, seconds)
+
 
 class Election:
     """Candidates a and b at one server; every request and every step checks that at most one of them leads."""
@@ -145,6 +156,18 @@ def test_a_renewal_moves_only_the_renew_time(election: Election) -> None:
     election.step(election.a)
     spec = (election.server.lease or {})["spec"]
     assert (spec["acquireTime"], spec["renewTime"]) == ("2023-11-14T22:13:20.000000Z", "2023-11-14T22:13:22.000000Z")
+
+
+def test_a_leader_renews_by_one_request_until_another_writes_the_lease(election: Election) -> None:
+    for methods in (["GET", "POST"], ["PUT"], ["PUT"]):
+        assert election.step(election.a, 2)
+        assert [each.method for each in election.server.requests] == methods
+        election.server.requests.clear()
+    election.server.edit(leaseTransitions=7)
+    assert election.step(election.a, 2)
+    assert [each.method for each in election.server.requests] == ["PUT", "GET", "PUT"]
+    assert election.server.lease
+    assert election.server.lease["spec"]["leaseTransitions"] == 7
 
 
 def test_a_silent_leader_is_followed_when_its_lease_has_been_seen_unchanged_for_its_whole_length(
@@ -213,8 +236,7 @@ def test_a_lease_that_is_deleted_after_a_renewal_that_nobody_has_seen_gives_no_s
 
 def test_a_lease_handed_to_another_by_hand_ends_leadership_at_the_next_look(election: Election) -> None:
     election.step(election.a)
-    assert election.server.lease
-    election.server.lease["spec"]["holderIdentity"] = "b"
+    election.server.edit(holderIdentity="b")
     assert not election.step(election.a)
     assert not election.a.is_leader()
 

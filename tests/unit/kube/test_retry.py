@@ -158,6 +158,23 @@ def test_giving_up_says_for_how_long_it_was_tried() -> None:
     assert caught.value.__notes__ == ["gave up on GET /x after 1 attempts in 6.0 s"]
 
 
+def test_a_process_that_was_stopped_between_two_attempts_does_not_make_the_next() -> None:
+    class Stopped(ManualClock):
+        def wait(self, event: threading.Event, seconds: float) -> bool:
+            self.advance(seconds + 60)
+            return False
+
+    attempts = []
+
+    def attempt() -> None:
+        attempts.append(1)
+        raise ServerError(500, "InternalError", "m")
+
+    with pytest.raises(ServerError):
+        Retry().run("PATCH /x", attempt, passing=lambda _: True, clock=Stopped(), stop=threading.Event())
+    assert len(attempts) == 1
+
+
 def _set() -> threading.Event:
     event = threading.Event()
     event.set()

@@ -19,7 +19,7 @@ def test_a_change_that_means_nothing_is_told_once_and_so_is_its_end(tmp_path: Pa
     assert file.new() == []
     path.unlink()
     (gone,) = file.new()
-    assert "No such file" in gone
+    assert "no such file" in gone
     path.write_text("{[")
     (torn,) = file.new()
     assert "\n" not in torn

@@ -91,7 +91,19 @@ def test_both_tiers_are_explained_with_what_the_node_says_of_them(tmp_path: Path
     assert threshold["time"] == "2026-01-01T00:00:00Z"
     table = answer(written(tmp_path, NODE, METRIC, CONFIG, POD), style="table")
     assert "Batch cpu (by usage)" in table
-    assert "Not on the Node: kubernetes.io/mid-cpu absent -> 1000" in table
+    assert "Not written to the Node yet: kubernetes.io/mid-cpu absent -> 1000" in table
+
+
+def test_the_table_begins_with_the_answer_and_ends_with_what_its_marks_mean(tmp_path: Path) -> None:
+    table = answer(written(tmp_path, NODE, METRIC, CONFIG, POD), style="table").splitlines()
+    found = msgspec.json.decode(answer(written(tmp_path, NODE, METRIC, CONFIG, POD)))["tiers"]["batch"]
+    assert found["memory"]["result"] > 0
+    batch = f"400m CPU and {found['memory']['result'] / 2**30:.2f} GiB as Batch"
+    assert table[0] == f"Node n1 can offer 1 CPU and 2.00 GiB as Mid, {batch}."
+    assert "* decides the result, = is the result." in table
+    fresher = NODE.replace("name: n1", "name: n1, creationTimestamp: '2026-01-01T01:00:00Z'")
+    stale = answer(written(tmp_path, fresher, METRIC, CONFIG), style="table")
+    assert stale.startswith("Node n1 can offer nothing as Mid, nothing as Batch.\n")
 
 
 def test_yaml_and_table_say_the_same(tmp_path: Path) -> None:
@@ -210,7 +222,7 @@ def test_the_config_map_is_the_managers_whatever_stands_beside_it(tmp_path: Path
 
 def test_without_the_managers_config_map_the_table_says_so(tmp_path: Path) -> None:
     path = written(tmp_path, NODE, METRIC, CONFIG)
-    said = "There is no ConfigMap elsewhere/slo-controller-config, so the defaults hold"
+    said = "There is no ConfigMap elsewhere/slo-controller-config, so the defaults apply"
     assert said in answer(path, style="table", config_key=ConfigKey("elsewhere"))
     assert "There is no ConfigMap" not in answer(path, style="table")
 
@@ -232,6 +244,6 @@ def test_one_object_that_is_dated_ahead_does_not_make_the_others_old(tmp_path: P
 
 def test_pods_that_hold_more_than_there_is_are_named(tmp_path: Path) -> None:
     path = written(tmp_path, NODE, METRIC, CONFIG, POD, MID_POD)
-    assert "Mid is short: pods hold cpu 3 and memory 0 MiB, there is cpu 1 " in answer(path, style="table")
+    assert "Mid is short: pods request cpu 3 and memory 0 MiB, the node can offer cpu 1 " in answer(path, style="table")
     short = msgspec.json.decode(answer(path))["tiers"]["mid"]["shortfall"]
     assert (short["missing"]["cpu_milli"], short["since"], short["pods"][0]["pod"]) == (2000, None, "default/m")

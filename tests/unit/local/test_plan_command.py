@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,7 @@ from shared.errors import InvalidInput
 from tests.support import schemas
 from tests.support.properties import examples
 from tests.unit.manager import utilized
+from tests.unit.prices.cloud_prices import write_table
 
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 GKE, EKS, AKS = "cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup", "kubernetes.azure.com/agentpool"
@@ -185,7 +187,7 @@ def test_yaml_and_table_say_the_same(tmp_path: Path) -> None:
     rank = answer["options"][0]["rank"]
     for said in (
         "2 nodes in 2 groups",
-        "2 pods: 1 get a new node, 1 get none",
+        "3 pods: 1 get a new node, 1 get none, 1 not considered now",
         f"{rank['nodes_price']:.4f}",
         f"{rank['pods_price']:.4f}",
         f"{rank['stabilized_ratio']:.3f}",
@@ -226,9 +228,9 @@ def test_every_node_says_why_it_is_still_here(tmp_path: Path) -> None:
     assert answer["scale_down"]["savable_per_hour"] == pytest.approx(prices["empty"] + prices["idle"])
     table = plan.main(["-f", str(path)])
     for words in (
-        "2 nodes could go (",
+        "2 nodes could be deleted (",
         "none of them now:",
-        "2 nodes stay:",
+        "2 nodes are not deleted:",
         "NotUnderutilized      1  full: 75.0% of its",
     ):
         assert words in table
@@ -285,9 +287,76 @@ def test_groups_that_scale_by_utilization_say_how_full_they_are(tmp_path: Path) 
     answer = planned(path, "--node-groups", str(groups))
     (scan,) = answer["scans"]
     assert (scan["group"], scan["cpu_percent"], scan["delta"], scan["taint"]) == ("jobs", 0.0, -5, ["j0", "j1"])
-    assert why_here(answer)["j2"][1] == "other nodes of its group go first"
+    assert why_here(answer)["j2"][1] == "other nodes of its group are deleted first"
     table = plan.main(["-f", str(path), "--node-groups", str(groups)])
     assert "jobs: j0, j1 would be tainted" in table
+
+
+@pytest.mark.parametrize(
+    ("most", "flags", "limit"),
+    [
+        (5, (), ""),
+        (5, ("--max-cpu", "10"), 'exceeded quota: "cluster-wide", resources: cpu'),
+        (5, ("--max-cpu", "13"), 'exceeded quota: "cluster-wide", resources: cpu'),
+        (5, ("--max-nodes-total", "1"), 'exceeded quota: "max-nodes-total", resources: nodes'),
+        (1, (), "max node group size reached"),
+        (2, (), "max node group size reached"),
+    ],
+)
+def test_a_replacement_that_a_limit_forbids_names_the_limit(
+    tmp_path: Path, most: int, flags: tuple[str, ...], limit: str
+) -> None:
+    prices = tmp_path / "prices.yaml"
+    prices.write_text("machine_types: {large: 1.0, small: 0.2}")
+    dear, cheap = node("large", "large", "large", 8), node("small", "small", "small", 2)
+    path = dumped(tmp_path, dear, cheap, *(owned(f"w{at}", "large", "1500m") for at in "ab"), pod("full", "2", "small"))
+    path_flags = ("--prices", str(prices), "--consolidation", "price", "--consolidation-min-node-age", "0s")
+    bounds = ("--nodes", "0:5:large", "--nodes", f"0:{most}:small", "--disruption-budgets", "100%")
+    answer = planned(path, *path_flags, *bounds, *flags)
+    (row,) = (each for each in answer["scale_down"]["nodes"] if each["node"] == "large")
+    assert changes(answer) == ({} if limit else {"small": (1, 3)})
+    assert row["replacement"] == (
+        f"large is not replaced, NoNewNode: cheaper nodes, at less than 1/h, cannot be launched: "
+        f"group small may not get 2 more nodes ({limit})"
+        if limit
+        else "large is replaced: 1 node at 1/h by 2 of small at 0.4/h, which saves 438/month"
+    )
+
+
+def test_what_is_done_besides_a_scale_up_has_a_title_of_its_own_and_every_node_says_why(tmp_path: Path) -> None:
+    waiting = pod("web", nodeSelector={"pool": "none"})
+    idle = node("a1", "a"), node("a2", "a")
+    for more, title in (([], "No pod needs a new node."), ([waiting], "No group can help.")):
+        table = plan.main(["-f", str(dumped(tmp_path, *idle, pod("done", "0", "a1"), *more))])
+        assert table.startswith(f"{title}\n\nChanges:\n")
+    why = "unneeded; deleted after it has been unneeded for more than 10m0s"
+    (row,) = (line for line in table.splitlines() if line.startswith("  a2 "))
+    assert row.endswith(why)
+
+
+@pytest.mark.parametrize(("preset", "is_shown"), [("least-cost", False), ("seed", False), ("cluster-autoscaler", True)])
+def test_what_counts_against_new_groups_is_shown_where_it_does(tmp_path: Path, preset: str, is_shown: bool) -> None:
+    config = cloud(tmp_path, groups=[])
+    flags = ("--cloud-config", config, "--node-autoprovisioning", "--expander-preset", preset)
+    table = plan.main(["-f", str(dumped(tmp_path, node("n", "x"), pod("web", "6"))), *flags])
+    assert "(new)" in table
+    assert ("  NEW  " in table, "x NEW." in table) == (is_shown, is_shown)
+
+
+@pytest.mark.parametrize("bad", ["0", "none"])
+def test_a_node_without_cpu_does_not_keep_its_group_from_growing(tmp_path: Path, bad: str) -> None:
+    broken = node("a1", "a")
+    broken["status"] = {"allocatable": {"cpu": bad, "memory": "16Gi", "pods": "110"}}
+    answer = planned(dumped(tmp_path, broken, node("a2", "a"), pod("full", "4", "a2"), pod("web")))
+    assert changes(answer) == {"a": (2, 3)}
+
+
+def test_a_quota_cuts_what_the_fast_path_would_buy(tmp_path: Path) -> None:
+    large, small = ([pod(f"{cpu}-{number}", cpu) for number in range(10)] for cpu in ("600m", "400m"))
+    path = dumped(tmp_path, node("a1", "a", cores=1), pod("full", "1", "a1"), *large, *small)
+    answer = planned(path, "--fastpath-binpacking-enabled", "--max-cpu", "13")
+    assert changes(answer) == {"a": (1, 13)}
+    assert answer["unplaced"] == []  # a small pod fits beside each large one
 
 
 def test_the_table_says_by_what_options_are_chosen(tmp_path: Path) -> None:
@@ -319,7 +388,7 @@ def booting(name: str, pool: str, *, seconds: float) -> dict[str, Any]:
 
 
 def kept_books(text: str, namespace: str = names.INSTALL_NAMESPACE) -> dict[str, Any]:
-    metadata = {"name": names.BOOKS_CONFIG_MAP, "namespace": namespace}
+    metadata = {"name": names.REGISTRY_CONFIG_MAP, "namespace": namespace}
     return {"kind": "ConfigMap", "metadata": metadata, "data": {registry_store.KEY: text}}
 
 
@@ -355,7 +424,10 @@ def test_books_that_cannot_be_read_are_passed_by_and_told_of(
     objects = (*BOTH, booting("a2", "a", seconds=60), pod("web"), kept_books(text))
     assert changes(planned(dumped(tmp_path, *objects))) == {}
     (line,) = capsys.readouterr().err.splitlines()
-    assert f"books are passed by: ConfigMap {names.INSTALL_NAMESPACE}/{names.BOOKS_CONFIG_MAP}" in line
+    assert (
+        f"registry cannot be read and is ignored: ConfigMap {names.INSTALL_NAMESPACE}/{names.REGISTRY_CONFIG_MAP}"
+        in line
+    )
 
 
 def test_a_file_that_has_nothing_to_plan_with_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -370,7 +442,7 @@ def test_a_machine_type_that_the_cloud_does_not_have_is_told_and_limits_of_new_g
     path = dumped(tmp_path, pod("db", nodeSelector={"disk": "ssd"}))
     flags = ["--cloud-config", cloud(tmp_path), "--node-autoprovisioning"]
     answer = planned(path, *flags, "--machine-types", "big", "--machine-types", "bigger")
-    assert [(each["object"], "'bigger'" in each["problem"]) for each in answer["unread"]] == [
+    assert [(each["object"], "'bigger'" in each["problem"]) for each in answer["invalid_objects"]] == [
         ("machine type bigger", True)
     ]
     assert [(each["what"], each["max_size"]) for each in answer["decisions"]] == [("create group", 1000)]
@@ -380,7 +452,8 @@ def test_a_plan_names_the_cluster_as_far_as_it_is_known(tmp_path: Path) -> None:
     path = dumped(tmp_path, *BOTH)
     assert planned(path)["cluster"] == ""
     assert planned(path, "--cluster-name", "prod-1")["cluster"] == "prod-1"
-    lines = [plan.main(["-f", str(path), *flags]).splitlines()[0] for flags in ((), ("--cluster-name", "prod-1"))]
+    told = [plan.main(["-f", str(path), *flags]).splitlines() for flags in ((), ("--cluster-name", "prod-1"))]
+    lines = [next(line for line in each if line.startswith("Cluster  ")) for each in told]
     heads = [line.rpartition(" ")[0] for line in lines]  # the time comes last
     assert heads[1] == heads[0].replace("Cluster  ", "Cluster  prod-1, ")
 
@@ -397,7 +470,7 @@ def test_capacity_quotas_of_a_dump_limit_what_is_added_where_they_are_to_count(
     flags = ("--nodes", "0:10:a", "--nodes", "0:10:b")
     path = dumped(tmp_path, *BOTH, *waiting, quota(2, **{GKE: "a"}))
     assert changes(planned(path, *flags)) == {"a": (1, 4)}
-    assert "1 CapacityQuota passed by: --capacity-quotas-enabled" in capsys.readouterr().err
+    assert "1 CapacityQuota ignored: --capacity-quotas-enabled" in capsys.readouterr().err
     answer = planned(path, *flags, "--capacity-quotas-enabled")
     assert changes(answer) == {"a": (1, 2)}
     reason = 'exceeded quota: "CapacityQuota/small", resources: nodes'
@@ -405,7 +478,7 @@ def test_capacity_quotas_of_a_dump_limit_what_is_added_where_they_are_to_count(
     assert all([reason] in [each["reasons"] for each in row["reasons"]] for row in answer["unplaced"])
     spoilt = planned(dumped(tmp_path, *BOTH, *waiting, quota("few")), *flags, "--capacity-quotas-enabled")
     assert changes(spoilt) == {"a": (1, 4)}
-    (row,) = spoilt["unread"]
+    (row,) = spoilt["invalid_objects"]
     assert row["object"] == "CapacityQuota small"
     assert "spec.limits.resources.nodes: 'few'" in row["problem"]
 
@@ -425,7 +498,7 @@ def test_provisioning_requests_of_a_dump_are_bought_for_where_they_are_to_count(
     flags, enabled = ("--nodes", "0:99:a"), "--enable-provisioning-requests"
     dump = dumped(tmp_path, *BOTH, template, request)
     assert planned(dump, *flags)["requests"] == []
-    assert "1 ProvisioningRequest passed by: --enable-provisioning-requests" in capsys.readouterr().err
+    assert "1 ProvisioningRequest ignored: --enable-provisioning-requests" in capsys.readouterr().err
     answer = planned(dump, *flags, enabled)
     (row,) = answer["requests"]
     assert (row["request"], row["pods"], row["state"]) == ("default/job", 40, "requested")
@@ -446,24 +519,42 @@ def test_capacity_buffers_of_a_dump_are_bought_for_where_they_are_to_count(
     flags, enabled = ("--nodes", "0:10:a"), "--capacity-buffer-pod-injection-enabled"
     fixed = dumped(tmp_path, *BOTH, template, buffer({"podTemplateRef": {"name": "chunk"}}, replicas=40))
     assert planned(fixed, *flags)["buffers"] == []
-    assert "1 CapacityBuffer passed by: --capacity-buffer-pod-injection-enabled" in capsys.readouterr().err
+    assert "1 CapacityBuffer ignored: --capacity-buffer-pod-injection-enabled" in capsys.readouterr().err
     (row,) = planned(fixed, *flags, enabled)["buffers"]
     assert (row["buffer"], row["chunks"], row["triggered"] > 0) == ("default/spare", 40, True)
     share = buffer({"scalableRef": {"apiGroup": "apps", "kind": "Deployment", "name": "web"}}, percentage=25)
     (row,) = planned(dumped(tmp_path, *BOTH, workload, share), *flags, enabled)["buffers"]
     assert row["chunks"] == 3
     spoilt = planned(dumped(tmp_path, *BOTH, share), *flags, enabled)
-    assert [(each["object"], "there is none" in each["problem"]) for each in spoilt["unread"]] == [
+    assert [(each["object"], "there is none" in each["problem"]) for each in spoilt["invalid_objects"]] == [
         ("CapacityBuffer default/spare", True)
     ]
 
 
-def test_what_is_not_known_of_prices_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = dumped(tmp_path, node("a1", "a", "m5.large"), pod("web-0"), pod("web-1"))
-    assert "no price is known of machine type m5.large" in plan.main(["-f", str(path)])
+def test_sums_by_size_are_marked_and_how_to_get_prices_is_said_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = [node("a1", "a", "m5.large"), pod("web-0"), pod("web-1")]
+    there[0]["metadata"]["labels"] |= {"topology.kubernetes.io/region": "us-east-1"}
+    path = dumped(tmp_path, *there)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    remedy = "`headroom prices refresh aws --region us-east-1` fetches prices; until then ~ marks what rests on a price"
+    said = plan.main(["-f", str(path)])
+    assert said.startswith(remedy)
+    for begins in ("Cost ", "Scale up, ", "  increase ", "  \\*  "):
+        line = re.search(rf"^{begins}.*$", said, re.MULTILINE)
+        assert line is not None, said
+        assert re.search(r" ~[+0-9.]", line[0]), line[0]
+    assert "1 node estimated by size" in said
     assert "m5.large" not in capsys.readouterr().err
-    planned(path)
-    assert "no price is known of machine type m5.large" in capsys.readouterr().err
+    answer = planned(path)
+    assert (answer["cost_per_hour"]["estimated"], answer["cost_per_hour"]["estimated_groups"]) == (1, ["a"])
+    assert remedy in capsys.readouterr().err
+    write_table(tmp_path / "data" / "headroom" / "prices")
+    known = plan.main(["-f", str(path)])
+    assert "~" not in known
+    assert "estimated" not in known
+    assert planned(path)["cost_per_hour"]["total"] == pytest.approx(0.096)
 
 
 def test_several_files_are_one_cluster_and_json_is_read_too(tmp_path: Path) -> None:
@@ -530,7 +621,7 @@ def test_nothing_is_bought_for_what_nodes_will_lend_with_their_next_report(tmp_p
             [],
             ["dump.yaml", "Node a status.conditions[0].lastTransitionTime", "soon"],
         ),
-        ([node("a", "x")], ["--group-label", "nothing"], ["'nothing'", "no node says"]),
+        ([node("a", "x")], ["--group-label", "nothing"], ["'nothing'", "no node has a group label"]),
         ([node("a", "x")], ["--expander", "cheapest"], ["--expander", "cheapest"]),
         ([node("a", "x")], ["--nodes", "5:1:x"], ["--nodes", "5:1:x", "above the maximum"]),
         ([node("a", "x")], ["--max-cpu", "-1"], ["--max-cpu", "-1"]),
@@ -607,7 +698,7 @@ EVERY_KIND = [
     {"kind": "DaemonSet", "metadata": {"name": "d"}, "spec": {"template": {"spec": pod("d")["spec"]}}},
     {"kind": "NodeMetric", "metadata": {"name": "a1"}, "status": {"updateTime": "2026-01-01T00:00:00Z"}},
     {"kind": "ConfigMap", "metadata": {"name": "slo-controller-config"}, "data": {"colocation-config": "{}"}},
-    {"kind": "ConfigMap", "metadata": {"name": names.BOOKS_CONFIG_MAP}, "data": {registry_store.KEY: "{}"}},
+    {"kind": "ConfigMap", "metadata": {"name": names.REGISTRY_CONFIG_MAP}, "data": {registry_store.KEY: "{}"}},
     {
         "kind": "ConfigMap",
         "metadata": {"name": "cluster-autoscaler-priority-expander"},
@@ -692,9 +783,9 @@ def test_of_nodes_without_pods_it_is_not_known_what_is_idle_nor_which_could_go(t
     assert {row["standing"] for row in answer["scale_down"]["nodes"]} == {"unjudged"}
     assert answer["decisions"] == []
     table = plan.main(["-f", str(path)])
-    assert "how much of it is idle is not known" in table
+    assert "the idle part is unknown" in table
     assert table.count("there is no Pod in") == 1
-    assert "could go (" not in table
+    assert "could be deleted (" not in table
 
 
 def test_nodes_of_no_group_have_a_cost_and_may_be_found_unneeded_and_none_is_added(tmp_path: Path) -> None:
@@ -708,7 +799,7 @@ def test_nodes_of_no_group_have_a_cost_and_may_be_found_unneeded_and_none_is_add
     assert (rows["w2"], rows["w3"]) == (("unneeded", ""), ("unneeded", ""))
     assert (rows["w1"][0], rows["plane"]) == ("needed", ("needed", "NotAutoscaled"))
     assert all(each["what"] == "taint" for each in answer["decisions"])
-    assert "no node says which group it is in" in plan.main(["-f", str(path)])
+    assert "no node has a group label" in plan.main(["-f", str(path)])
 
 
 def test_lists_of_one_kind_are_read_as_api_servers_answer_them(tmp_path: Path) -> None:
@@ -777,3 +868,69 @@ def test_a_clouds_file_that_means_nothing_is_refused_by_field(tmp_path: Path) ->
     path = cloud(tmp_path, groups=[{"name": "web", "machine_type": "abacus"}])
     with pytest.raises(InvalidInput, match=r"cloud\.yaml: groups\[0\]\.machine_type: 'abacus'"):
         plan.main(["-f", str(dumped(tmp_path, pod("p"))), "--cloud-config", path])
+
+
+def refused(name: str, message: str) -> dict[str, Any]:
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    return {**pod(name, "1"), "status": {"conditions": [condition]}}
+
+
+@pytest.mark.parametrize(
+    ("message", "is_shown"),
+    [
+        (
+            "0/2 nodes are available: 2 node(s) exceed max volume count. preemption: 0/2 nodes are available: 2 No.",
+            True,
+        ),
+        ("0/2 nodes are available: 1 Insufficient cpu, 1 node(s) exceed max volume count.", False),
+        ("0/2 nodes are available: 2 Insufficient cpu.", False),  # there may be room since
+        ("0/1 nodes are available: 1 node(s) exceed max volume count.", False),  # it has not seen the other node
+        ("0/2 nodes are available: 2 node(s) cpu usage exceed threshold.", False),  # our extender; it passes
+        ("waiting for minCount pods from a gang", False),
+    ],
+)
+def test_a_refusal_that_no_room_explains_is_read_from_the_pod(tmp_path: Path, message: str, is_shown: bool) -> None:
+    answer = planned(dumped(tmp_path, node("a1", "a"), node("a2", "a"), refused("web", message)))
+    assert [row["pods"] for row in answer["disagreements"]] == ([["shop/web"]] if is_shown else [])
+
+
+CLASS = {
+    "kind": "DeviceClass",
+    "metadata": {"name": "gpu"},
+    "spec": {"selectors": [{"cel": {"expression": 'device.driver == "gpu.example.com"'}}]},
+}
+
+
+def claiming(name: str, claim: str, on: str | None = None) -> list[dict[str, Any]]:
+    """A pod and its ResourceClaim for a GPU, allocated if it is on a node."""
+    spec = {"devices": {"requests": [{"name": "one", "exactly": {"deviceClassName": "gpu"}}]}}
+    made: dict[str, Any] = {"kind": "ResourceClaim", "metadata": {"name": claim, "namespace": "shop"}, "spec": spec}
+    if on:
+        results = [{"driver": "gpu.example.com", "pool": on, "device": "d0"}]
+        allocation = {"devices": {"results": results}}
+        made["status"] = {"allocation": allocation, "reservedFor": [{"resource": "pods", "name": name}]}
+    return [pod(name, "1", on, resourceClaims=[{"name": "gpu", "resourceClaimName": claim}]), made]
+
+
+def gpus_of(name: str, count: int) -> dict[str, Any]:
+    devices = [{"name": f"d{number}"} for number in range(count)]
+    spec = {"driver": "gpu.example.com", "pool": {"name": name}, "nodeName": name, "devices": devices}
+    return {"kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec}
+
+
+def test_devices_of_a_groups_node_are_those_of_its_new_ones(tmp_path: Path) -> None:
+    there = (node("a1", "a"), node("b1", "b"), CLASS, gpus_of("a1", 1), *claiming("old", "c0", on="a1"))
+    waiting = (*claiming("w1", "c1"), *claiming("w2", "c2"))
+    answer = planned(dumped(tmp_path, *there, *waiting))
+    assert changes(answer)["a"] == (1, 3), "one device each, and that of the node there is in use"
+    assert "b" not in {each["group"] for each in answer["options"]}
+    assert not answer["invalid_objects"]
+
+
+def test_kinds_that_a_dump_lacks_are_named_where_a_pod_needs_them(tmp_path: Path) -> None:
+    waiting, claim = claiming("w", "c")
+    for lacking, kind in ((CLASS, "DeviceClass"), (gpus_of("a1", 1), "ResourceSlice"), (claim, "ResourceClaim")):
+        listed = [each for each in (CLASS, gpus_of("a1", 1), claim) if each != lacking]
+        (said,) = planned(dumped(tmp_path, node("a1", "a"), waiting, *listed))["invalid_objects"]
+        assert said["object"] == "shop/w"
+        assert f"no {kind} is known," in said["problem"]

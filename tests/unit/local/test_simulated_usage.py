@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.metric_cache.series import Kind, Metric, SeriesKey
 from agent.settings import AgentSettings
 from deploy.local.simulated import curves, fleet, traces, workloads
 from deploy.local.simulated.curves import Curve
@@ -158,3 +159,11 @@ def test_sample_workloads_ask_for_most_of_a_node_and_stay_off_others() -> None:
     pods = [*workloads.sample_pods("sim-0", 0), *workloads.sample_pods("sim-1", 1)]
     assert len(pods) == 2 * workloads.PODS_PER_NODE == 14
     assert len({str(pod["metadata"]) for pod in pods}) == 14
+
+
+@pytest.mark.parametrize(("cpu", "waits"), [("1", 0.0), ("1000", 0.9)])
+def test_pods_wait_for_what_they_want_beyond_the_node(cpu: str, waits: float) -> None:
+    sample = SimulatedSource("n", SIZE, ManualClock(), speed=1).sample([a_pod(cpu=cpu)])
+    share = sample.readings[SeriesKey(Kind.NODE, "", Metric.PROD_CPU_WAIT)]
+    assert waits <= share < 1
+    assert (share == 0) is (waits == 0)

@@ -1,25 +1,30 @@
 """The default wheel holds what a cluster needs, and the command that is in it works without the local cluster."""
 
 import os
+import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from shared.plugins import DISTRIBUTION
+
 ROOT = Path(__file__).parents[3]
 OPERATORS_COMMANDS = {file.name for file in (ROOT / "deploy").glob("*.py")} - {
     "chart_files.py",
     "crds.py",
-    "krew.py",
     "values_schema.py",
 }
 OPERATORS_COMMANDS |= {
     f"{folder}/{file.name}"
-    for folder in ("backtest", "prices", "savings", "top")
+    for folder in ("backtest", "check", "prices", "savings", "support", "top")
     for file in (ROOT / "deploy" / folder).glob("*.py")
 }
+
+PACKAGES = {"agent", "deploy", "headroom_api", "manager", "shared"}
 
 MISSING = (
     "headroom: up: the local cluster is not part of this installation; "
@@ -48,9 +53,10 @@ def headroom(installed: Path, *arguments: str) -> subprocess.CompletedProcess[st
 
 def test_the_wheel_has_nothing_of_the_embedded_cluster(installed: Path) -> None:
     files = {path.relative_to(installed) for path in installed.rglob("*") if path.is_file()}
-    assert {file.parts[0] for file in files} == {"agent", "deploy", "manager", "shared", "headroom-0.1.0.dist-info"}
+    assert {file.parts[0] for file in files} == {*PACKAGES, "headroom_k8s-0.1.0.dist-info"}
     assert {str(file.relative_to("deploy")) for file in files if file.parts[0] == "deploy"} == OPERATORS_COMMANDS
-    for part in ("agent", "manager", "shared"):
+    assert {path.parent.name for path in files if path.name == "py.typed"} == PACKAGES - {"deploy"}
+    for part in PACKAGES - {"deploy"}:
         assert {path.relative_to(ROOT) for path in (ROOT / part).rglob("*.py")} <= files
 
 
@@ -85,3 +91,13 @@ def test_up_says_in_one_line_where_the_local_cluster_is_had(installed: Path) -> 
     done = headroom(installed, "up", "--for", "10s", "--nodes", "2")
     assert (done.returncode, done.stderr.strip(), done.stdout) == (2, MISSING, "")
     assert " up " not in headroom(installed, "--help").stdout
+
+
+def test_every_hint_and_example_names_the_package_as_it_is_published() -> None:
+    sources = [file for part in (*PACKAGES, "docs", "examples") for file in (ROOT / part).rglob("*")]
+    texts = [file.read_text("utf-8") for file in sources if file.suffix in (".py", ".md", ".toml", ".yaml")]
+    named = {name for text in texts for name in re.findall(r"pip install '([^'\[]+)", text)}
+    assert named == {DISTRIBUTION}
+    examples = [tomllib.loads(file.read_text()) for file in sources if file.name == "pyproject.toml"]
+    assert len(examples) >= 3
+    assert all(DISTRIBUTION in example["project"]["dependencies"] for example in examples)

@@ -23,7 +23,6 @@ def record(
     *,
     qos: QoS = QoS.LS,
     active: bool = True,
-    numa_nodes: tuple[int, ...] = (),
 ) -> PodRecord:
     return PodRecord(
         key=f"default/{name}",
@@ -34,7 +33,6 @@ def record(
         qos=qos,
         priority=0,
         requests=Resources(*requests),
-        numa_nodes=numa_nodes,
     )
 
 
@@ -72,7 +70,6 @@ PODS = st.lists(
         st.sampled_from([PriorityClass.PROD, PriorityClass.MID, PriorityClass.BATCH, PriorityClass.FREE]),
         qos=st.sampled_from([QoS.LSE, QoS.LS, QoS.BE]),
         active=st.booleans(),
-        numa_nodes=st.sampled_from([(), (0,), (1,), (0, 1), (7,)]),
     ),
     max_size=4,
     unique_by=lambda pod: pod.key,

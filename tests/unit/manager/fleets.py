@@ -6,9 +6,11 @@ from manager.nodeside.fleet import FleetOverview
 from manager.nodeside.noderesource import report as reports
 from manager.nodeside.noderesource.report import NodeReport
 from manager.nodeside.reports import PersistentProblems
+from manager.pods import PodRecord
 from shared.api.core import ConfigMap
 from shared.api.meta import ObjectMeta
-from shared.api.nodemetric import NodeMetric, Prediction, PriorInUse, Promise, Shadow, WireTail, Withdrawal
+from shared.api.nodemetric import NodeMetric, Prediction, PriorInUse, Promise, Shadow, Withdrawal
+from shared.api.nodemetric_spec import WireTail
 from shared.clock import ManualClock
 from tests.unit.manager.objects import NOW, metric
 
@@ -52,12 +54,16 @@ class Reports:
     def __init__(self, *found: NodeReport) -> None:
         self.found = list(found)
         self.waiting_for: list[str] = []
+        self.pods_on: dict[str, list[PodRecord]] = {}
 
     def unsynced(self) -> list[str]:
         return self.waiting_for
 
     def reports(self) -> list[NodeReport]:
         return self.found
+
+    def pods(self, name: str) -> list[PodRecord]:
+        return self.pods_on.get(name, [])
 
     def config_map(self) -> ConfigMap | None:
         return ConfigMap(metadata=ObjectMeta(name="slo-controller-config", namespace="headroom-system", uid="u"))

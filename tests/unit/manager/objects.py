@@ -8,14 +8,8 @@ from shared import durations
 from shared.api.colocation import ColocationStrategy, NodeStrategy
 from shared.api.core import Container, Node, NodeStatus, Pod, PodSpec, PodStatus, Quantities, ResourceRequirements
 from shared.api.meta import ObjectMeta, OwnerReference
-from shared.api.nodemetric import (
-    NodeMetric,
-    NodeMetricInfo,
-    NodeMetricSpec,
-    NodeMetricStatus,
-    ReclaimableMetric,
-    ResourceMap,
-)
+from shared.api.nodemetric import NodeMetric, NodeMetricInfo, NodeMetricStatus, ReclaimableMetric, ResourceMap
+from shared.api.nodemetric_spec import NodeMetricSpec
 from shared.explanation import Explanation, ResourceExplanation
 
 NOW = 1_700_000_000.0

@@ -24,12 +24,10 @@ from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.pricing.model import GIB, UnitPrices
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.scale_down import planner, removal_status
-from manager.autoscaler.scale_down.budgets import ShrinkingGroup
 from manager.autoscaler.scale_down.drain import DrainInfo, PodController
-from manager.autoscaler.scale_down.inputs import ScaleDownInputs
+from manager.autoscaler.scale_down.inputs import ScaleDownInputs, ShrinkingGroup
 from manager.autoscaler.scale_down.pods_on_nodes import PodOnNode
-from manager.autoscaler.scale_down.removal_status import DeletionProgress, DeletionStage
-from manager.autoscaler.scale_down.rules import GroupRules, ScaleDownRules
+from manager.autoscaler.scale_down.removal_status import DeletionProgress, DeletionStage, GroupRules, ScaleDownRules
 from manager.autoscaler.scale_up import orchestrator
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision
 from manager.autoscaler.scale_up.options import ScaleUpInput, ScaleUpSettings
@@ -124,7 +122,10 @@ def everything() -> Iteration:
     )
     return two_groups(
         state=ClusterState(
-            {"small": status}, {"lost": "listed as ours, and not there"}, frozenset({"theirs"}), ("alone",)
+            {"small": status},
+            {"lost": "the node group exists in the registry but not in the cloud"},
+            frozenset({"theirs"}),
+            ("alone",),
         ),
         skipped_pods={"ns/gated": "waiting for scheduling gates: [later]", "ns/new": "it waits until it is old enough"},
         invalid_objects={

@@ -60,13 +60,13 @@ def test_a_row_has_what_is_given_and_else_the_attributes_of_its_source() -> None
 
 
 def test_groups_of_a_round_that_decided_nothing_say_why() -> None:
-    assert said(group_rows.groups(rounds.held("no answer")))["held"] == "no answer"
-    assert said(group_rows.groups(rounds.everything()))["held"] == ""
+    assert said(group_rows.groups(rounds.held("no answer")))["blocked_reason"] == "no answer"
+    assert said(group_rows.groups(rounds.everything()))["blocked_reason"] == ""
 
 
 def test_before_the_first_round_there_is_nothing_to_say() -> None:
     assert list(schemas.problems(said(group_rows.no_groups("c")), schemas.published("groups"))) == []
-    assert said(Decisions("c", None, [], [])) == {"cluster": "c", "latest": None, "rounds": [], "earlier": []}
+    assert said(Decisions("c", None, [], [])) == {"cluster": "c", "latest": None, "iterations": [], "earlier": []}
 
 
 def test_an_answer_with_a_key_too_few_or_too_many_would_be_noticed() -> None:
@@ -172,8 +172,8 @@ def test_a_group_that_was_created_meanwhile_costs_what_its_option_did() -> None:
 
 def test_later_decisions_of_a_round_speak_of_the_same_classes() -> None:
     states = [group("small", 2, most=1), group("big", 8, most=1)]
-    first = decided(states[:1], [pending(1, 3, "web"), pending(4, 1, "db")], uses_mix=False)
-    more = decided(states[1:], [pending(4, 1, "db"), pending(1, 1, "web")], uses_mix=False)
+    first = decided(states[:1], [pending(1, 3, "web"), pending(4, 1, "db")], least_cost_mix=False)
+    more = decided(states[1:], [pending(4, 1, "db"), pending(1, 1, "web")], least_cost_mix=False)
     plan = answers.plan(
         Iteration(1, 0.0, decision=first, further=(more,), actions=rounds.actions(first) + rounds.actions(more))
     )
@@ -192,7 +192,9 @@ def test_groups_tell_what_has_become_of_what_was_asked_for() -> None:
     assert row.request.since < row.backoff.until
     assert [(each.code, each.instances) for each in row.errors] == [("RESOURCE_POOL_EXHAUSTED", 2)]
     assert row.cost_per_hour == found.cost_per_hour.by_group["small"]
-    assert [(each.group, each.reason) for each in found.refused] == [("lost", "listed as ours, and not there")]
+    assert [(each.group, each.reason) for each in found.refused] == [
+        ("lost", "the node group exists in the registry but not in the cloud")
+    ]
 
 
 class FreePods(FilePricing):

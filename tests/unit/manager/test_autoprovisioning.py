@@ -21,11 +21,12 @@ from manager.autoscaler.scale_up.candidate_labels import Popularity, TolerationM
 from manager.autoscaler.scale_up.candidates import AutoprovisioningRules
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcome
 from manager.autoscaler.scale_up.options import ScaleUpInput, ScaleUpSettings
+from manager.autoscaler.settings.estimates import TaintRules
 from manager.autoscaler.snapshot import cluster, equivalence_groups, predicates
 from manager.autoscaler.snapshot.cluster import NodeInfo, NodeTemplate
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
-from manager.autoscaler.snapshot.pod_info import PodInfo, ReferencedObjects
-from manager.autoscaler.snapshot.templates import TaintRules
+from manager.autoscaler.snapshot.pod_info import PodInfo
+from manager.autoscaler.snapshot.referenced_objects import ReferencedObjects
 from shared.api.core import Node, Pod, Taint
 from shared.quantity import Amounts
 from tests.support.candidates import first_specs
@@ -189,7 +190,7 @@ def test_a_node_has_one_value_of_each_taint_the_one_that_is_selected() -> None:
 def test_taints_of_a_nodes_moment_are_no_groups() -> None:
     keys = ("ToBeDeletedByClusterAutoscaler", "startup-taint.cluster-autoscaler.kubernetes.io/x", "mine", "own")
     given = {"tolerations": [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys]}
-    rules = replace(RULES, tolerations=TolerationMode.ALWAYS, taints=TaintRules(frozenset({"mine"})))
+    rules = replace(RULES, tolerations=TolerationMode.ALWAYS, taints=TaintRules(("mine",)))
     assert {each.taints for each in first_specs(pending(given), SMALL, rules)} == {(Taint("own", "", "NoSchedule"),)}
 
 

@@ -6,7 +6,6 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from manager.autoscaler.cloudprovider.contract import ErrorClass, Group, InstanceError
-from manager.autoscaler.cloudprovider.errors import Unavailable
 from manager.autoscaler.cluster_state.actions import Action, ActionKind
 from manager.autoscaler.cluster_state.cost import Cost
 from manager.autoscaler.cluster_state.reconciliation import NEVER_CAME, UNREGISTERED
@@ -19,19 +18,14 @@ from manager.autoscaler.cluster_state.state import (
     IncidentKind,
     Readiness,
 )
-from manager.autoscaler.estimator.limits import ResourceBounds
 from manager.autoscaler.iteration import Iteration
-from manager.autoscaler.reporting.counters import MOST_CODES
-from manager.autoscaler.reporting.gauges import ClusterAutoscalerOptions
 from manager.autoscaler.reporting.metrics import AutoscalerMetrics
 from manager.autoscaler.scale_up.decisions import PodDemand, ScaleUpDecision, ScaleUpOutcome, UnscheduledPods
 from manager.autoscaler.scale_up.groups import Skipped
 from manager.autoscaler.scale_up.pending_pods import NOT_JUDGED
 from manager.autoscaler.settings.modes import Mode
-from manager.autoscaler.snapshot.cluster import NodeInfo
 from shared.explanation import ScaleExplanation
-from shared.kube.errors import Unreachable
-from tests.unit.manager.objects import GIB, NOW
+from tests.unit.manager.objects import NOW
 
 POOL = GroupStatus(
     Group("pool", 1, 5, 3),
@@ -98,18 +92,15 @@ MADE = Iteration(
 class Scrape:
     """Metrics, and what a scrape of them shows."""
 
-    def __init__(self, theirs: ClusterAutoscalerOptions | None = None) -> None:
+    def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.metrics = AutoscalerMetrics(self.registry, theirs)
+        self.metrics = AutoscalerMetrics(self.registry)
 
     def value(self, name: str, **labels: str) -> float | None:
         return self.registry.get_sample_value(name, labels)
 
     def ours(self, name: str, **labels: str) -> float | None:
         return self.value(f"headroom_autoscaler_{name}", **labels)
-
-    def theirs(self, name: str, **labels: str) -> float | None:
-        return self.value(f"cluster_autoscaler_{name}", **labels)
 
     @property
     def text(self) -> str:
@@ -134,7 +125,7 @@ def test_the_cost_is_shown_as_a_whole_and_by_where_it_goes(scrape: Scrape) -> No
 
 
 @pytest.mark.parametrize(
-    ("kind", "count"), [("schedulable", 2), ("reclaimed", 1), ("triggered", 3), ("left", 4), ("aside", 2)]
+    ("kind", "count"), [("schedulable", 2), ("reclaimed", 1), ("triggered", 3), ("left", 4), ("skipped", 2)]
 )
 def test_pending_pods_are_shown_by_what_becomes_of_them(scrape: Scrape, kind: str, count: int) -> None:
     assert scrape.ours("pending_pods", kind=kind) == count
@@ -156,17 +147,17 @@ def test_every_group_is_shown_with_sizes_nodes_mode_health_and_backoff(scrape: S
     assert scrape.ours("group_healthy", group="pool") == 0
     assert scrape.ours("group_backoff", group="pool", reason="STOCKOUT") == 1
     assert scrape.ours("group_refused", group="odd") == 1
-    assert (scrape.ours("ungrouped_nodes"), scrape.ours("foreign_groups")) == (1, 1)
+    assert (scrape.ours("ungrouped_nodes"), scrape.ours("unmanaged_groups")) == (1, 1)
     assert (scrape.ours("nodes", state="ready"), scrape.ours("nodes", state="longUnregistered")) == (5, 1)
-    assert (scrape.ours("cluster_healthy"), scrape.ours("held")) == (1, 0)
+    assert (scrape.ours("cluster_healthy"), scrape.ours("blocked")) == (1, 0)
 
 
 def test_what_is_decided_and_done_is_counted_up(scrape: Scrape) -> None:
     scrape.metrics.note(
         replace(MADE, number=2, blocked_reason="not yet", decision=None, actions=ACTS[:1], incidents=())
     )
-    assert scrape.ours("rounds_total", result="decided") == 1
-    assert scrape.ours("rounds_total", result="held") == 1
+    assert scrape.ours("iterations_total", result="decided") == 1
+    assert scrape.ours("iterations_total", result="blocked") == 1
     assert scrape.ours("decisions_total", outcome="scale up") == 1
     assert scrape.ours("nodes_added_total", group="pool") == 4
     assert scrape.ours("nodes_removed_total", reason=UNREGISTERED) == 1
@@ -187,116 +178,24 @@ def test_the_last_activity_of_each_kind_is_kept(scrape: Scrape) -> None:
 
 def test_groups_that_are_gone_are_not_shown_and_a_blind_round_makes_nothing_free(scrape: Scrape) -> None:
     scrape.metrics.note(Iteration(2, NOW + 10, blocked_reason="the cloud does not answer"))
-    assert scrape.ours("held") == 1
+    assert scrape.ours("blocked") == 1
     assert scrape.ours("group_size", group="pool", bound="min") is None
     assert scrape.ours("cost_per_hour") is None
     assert scrape.ours("pending_pods", kind="left") is None
 
 
 def test_steps_are_timed() -> None:
-    scrape = Scrape(ClusterAutoscalerOptions())
+    scrape = Scrape()
     scrape.metrics.took("scaleUp", 0.2)
     assert scrape.ours("function_duration_seconds_sum", function="scaleUp") == 0.2
-    assert scrape.theirs("function_duration_seconds_count", function="scaleUp") == 1
 
 
 def test_a_dry_run_counts_as_nothing() -> None:
-    scrape = Scrape(ClusterAutoscalerOptions())
+    scrape = Scrape()
     before = scrape.text
     scrape.metrics.note(replace(MADE, dry_run=True))
     assert scrape.text == before
 
 
-def test_cluster_autoscalers_names_are_there_only_on_request(scrape: Scrape) -> None:
-    assert "cluster_autoscaler_" not in scrape.text.replace("headroom_autoscaler_", "")
-
-
-@pytest.fixture
-def theirs() -> Scrape:
-    found = Scrape(
-        ClusterAutoscalerOptions(
-            {"cpu": ResourceBounds(4, 64), "memory": ResourceBounds(None, 1 << 40)}, 100, autoprovisioning=True
-        )
-    )
-    nodes = [NodeInfo(name, capacity={"cpu": 3500, "memory": 8 * GIB}) for name in ("a", "b")]
-    found.metrics.note(MADE, nodes)
-    return found
-
-
-@pytest.mark.parametrize(
-    ("name", "labels", "value"),
-    [
-        ("cluster_safe_to_autoscale", {}, 1),
-        ("nodes_count", {"state": "ready"}, 5),
-        ("nodes_count", {"state": "notStarted"}, 1),
-        ("node_groups_count", {"node_group_type": "autoscaled"}, 1),
-        ("node_groups_count", {"node_group_type": "autoprovisioned"}, 1),
-        ("unschedulable_pods_count", {"type": "unschedulable"}, 10),
-        ("unschedulable_pods_count", {"type": "scheduler_unprocessed"}, 1),
-        ("max_nodes_count", {}, 100),
-        ("cluster_cpu_current_cores", {}, 8),
-        ("cluster_memory_current_bytes", {}, 16 * GIB),
-        ("cpu_limits_cores", {"direction": "minimum"}, 4),
-        ("cpu_limits_cores", {"direction": "maximum"}, 64),
-        ("memory_limits_bytes", {"direction": "minimum"}, None),
-        ("memory_limits_bytes", {"direction": "maximum"}, 1 << 40),
-        ("nap_enabled", {}, 1),
-        ("last_activity", {"activity": "scaleUp"}, NOW),
-        ("errors_total", {"type": "cloudProviderError"}, 1),
-        ("scaled_up_nodes_total", {"gpu_resource_name": "", "gpu_name": ""}, 2),
-        ("failed_scale_ups_total", {"reason": "timeout", "gpu_resource_name": "", "gpu_name": ""}, 1),
-        ("failed_scale_ups_total", {"reason": "cloudProviderError", "gpu_resource_name": "", "gpu_name": ""}, 1),
-        ("failed_node_creations_total", {"reason": "STOCKOUT"}, 3),
-        ("created_node_groups_total", {"group_type": "autoprovisioned"}, 1),
-        ("deleted_node_groups_total", {"group_type": "autoprovisioned"}, 1),
-        ("skipped_scale_events_count", {"direction": "up", "reason": "CPULimitReached"}, 1),
-        ("skipped_scale_events_count", {"direction": "up", "reason": "MemoryLimitReached"}, 1),
-        ("old_unregistered_nodes_removed_count", {}, 1),
-        ("node_group_target_count", {"node_group": "pool"}, None),
-    ],
-)
-def test_cluster_autoscalers_metrics_say_what_theirs_do(
-    theirs: Scrape, name: str, labels: dict[str, str], value: float | None
-) -> None:
-    assert theirs.theirs(name, **labels) == value
-
-
-def test_cluster_autoscalers_metrics_of_groups_are_there_only_on_request() -> None:
-    scrape = Scrape(ClusterAutoscalerOptions(per_group=True))
-    scrape.metrics.note(MADE)
-    sizes = [scrape.theirs(f"node_group_{each}_count", node_group="pool") for each in ("min", "max", "target")]
-    assert sizes == [1, 5, 3]
-    assert scrape.theirs("node_group_healthiness", node_group="pool") == 0
-    assert scrape.theirs("node_group_backoff_status", node_group="pool", reason="STOCKOUT") == 1
-
-
-@pytest.mark.parametrize(
-    ("failure", "kind"),
-    [
-        (Unavailable("memory", "", "refresh: no answer"), "cloudProviderError"),
-        (Unreachable("nobody there"), "apiCallError"),
-        (KeyError("a mistake"), "internalError"),
-    ],
-)
-def test_rounds_that_failed_count_by_what_they_failed_of(failure: Exception, kind: str) -> None:
-    scrape = Scrape(ClusterAutoscalerOptions())
-    scrape.metrics.note(Iteration(1, NOW, blocked_reason=str(failure)), (), failure)
-    assert scrape.theirs("errors_total", type=kind) == 1
-
-
-def test_a_cloud_that_has_ever_new_codes_makes_no_more_series() -> None:
-    scrape = Scrape(ClusterAutoscalerOptions())
-    errors = [InstanceError(ErrorClass.OUT_OF_RESOURCES, f"request {number}") for number in range(100)]
-    scrape.metrics.note(
-        Iteration(
-            1, NOW, incidents=tuple(Incident(IncidentKind.CREATION_FAILED, "g", 1, error=each) for each in errors)
-        )
-    )
-    assert scrape.theirs("failed_node_creations_total", reason="request 0") == 1
-    assert scrape.theirs("failed_node_creations_total", reason="OutOfResources") == 100 - MOST_CODES
-    labels = {"gpu_resource_name": "", "gpu_name": ""}
-    assert scrape.theirs("failed_scale_ups_total", reason="OutOfResources", **labels) == 100 - MOST_CODES
-
-
 def test_nothing_is_shown_before_the_first_round() -> None:
-    assert Scrape(ClusterAutoscalerOptions()).ours("cost_per_hour") is None
+    assert Scrape().ours("cost_per_hour") is None

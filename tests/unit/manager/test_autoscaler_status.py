@@ -121,7 +121,7 @@ def test_what_stands_in_the_way_is_the_message() -> None:
     made = a_round(held="not all has been seen yet")
     refused = replace(made, state=replace(made.state, refused={"odd": "its target is negative"}))
     assert status.autoscaler_status(refused).message == (
-        "not all has been seen yet; node group odd is left alone: its target is negative"
+        "not all has been seen yet; node group odd is skipped: its target is negative"
     )
 
 

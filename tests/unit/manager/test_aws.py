@@ -113,7 +113,7 @@ def test_every_instance_of_a_fleet_joins_waits_or_goes(count: int, answered: int
         ((True, True), 0.0, FleetStep.ATTACH),
         ((True, True), 999.0, FleetStep.ATTACH),
         ((True, False), 59.0, FleetStep.WAIT),
-        ((True, False), 60.0, FleetStep.TERMINATE),
+        ((True, False), 60.0, FleetStep.GIVE_UP),
         ((False,), 0.0, FleetStep.WAIT),
     ],
 )
@@ -237,7 +237,7 @@ def launched_by(name: str, version: str) -> TemplateRef:
         (launched_by("a", "3"), [launched_by("a", "3")], ""),
         (launched_by("a", "3"), [launched_by("a", "4")], "version 3 of launch template a launched it"),
         (launched_by("a", "5"), [launched_by("a", "4")], "version 5 of launch template a launched it"),
-        (launched_by("b", "3"), [launched_by("a", "3")], "launch template b launched it, and its group has a by now"),
+        (launched_by("b", "3"), [launched_by("a", "3")], "launch template b launched it, but its group uses a now"),
         (launched_by("b", "3"), [launched_by("a", "1"), launched_by("b", "3")], ""),  # a type with its own template
         (launched_by("a", "$Latest"), [launched_by("a", "4")], ""),  # which one that was is not known
         (TemplateRef(launch_template_name="a", version="3"), [launched_by("a", "3")], ""),
@@ -330,9 +330,7 @@ def test_required_gpus_are_there_where_no_other_accelerator_would_do(
     assert (node.status.capacity or {}).get("nvidia.com/gpu") == gpus
 
 
-@pytest.mark.parametrize(
-    ("data", "problem"), [({}, "names no instance type"), (requiring(0), "no least number of cores")]
-)
+@pytest.mark.parametrize(("data", "problem"), [({}, "names no instance type"), (requiring(0), "no minimum of cores")])
 def test_a_group_whose_next_node_cannot_be_known_is_refused(data: dict[str, Any], problem: str) -> None:
     with pytest.raises(Unsupported, match=problem):
         template_of(**data)

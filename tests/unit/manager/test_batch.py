@@ -18,6 +18,7 @@ from shared.explanation import Explanation
 from shared.names import PriorityClass, QoS
 from shared.quantity import INT64_MAX, Resources
 from tests.unit.manager.batches import GIGA, PODS, SITUATIONS, STRATEGIES, UPDATED, record, seen
+from tests.unit.manager.sums import assert_sums_are_right
 
 ALL = ColocationStrategy(cpu_reclaim_threshold_percent=100, memory_reclaim_threshold_percent=100)
 
@@ -155,7 +156,7 @@ def test_every_term_names_its_source_and_reported_ones_their_time() -> None:
             {},
             "batchAllocatable[CPU(Milli-Core)]:49999 = nodeCapacity:100000 - nodeSafetyMargin:40000 - "
             "systemUsageOrNodeReserved:7000 - podHPUsed:3001",
-            "batchAllocatable[Mem(GB)]:66 = nodeCapacity:120 - nodeSafetyMargin:42 - systemUsage:12 - podHPUsed:1",
+            "batchAllocatable[Mem(GB)]:65 = nodeCapacity:120 - nodeSafetyMargin:42 - systemUsage:12 - podHPUsed:1",
         ),
         (
             {
@@ -172,13 +173,35 @@ def test_every_term_names_its_source_and_reported_ones_their_time() -> None:
     ],
 )
 def test_the_messages_are_koordinators(strategy: dict[str, Any], cpu: str, memory: str) -> None:
-    situation = seen(system=(7_000, 12 * GIGA), used={"p": (3_001, 1)})
+    situation = seen(system=(7_000, 12 * GIGA), used={"p": (3_001, GIGA)})
     explained = batch.calculate(
         ColocationStrategy(**strategy), situation, Above.from_pods([record("p", (5_000, 2 * GIGA))])
     )
     assert batch.message(names.CPU, explained.cpu) == cpu
     assert batch.message(names.MEMORY, explained.memory) == memory
     assert batch.reason(explained) == f"{cpu}; {memory}"
+
+
+def test_a_sum_that_whole_units_would_show_wrongly_has_as_many_decimals_as_make_it_right() -> None:
+    capacity, reserved, used = 68_719_476_736, 2_100_000_000, 18_200_000_000
+    situation = msgspec.structs.replace(
+        seen(system=(0, reserved), used={"p": (0, used)}), capacity=Resources(16_000, capacity)
+    )
+    explained = batch.calculate(ColocationStrategy(), situation, Above.from_pods([record("p", (0, used))]))
+    assert batch.message(names.MEMORY, explained.memory).endswith(
+        "]:25 = nodeCapacity:69 - nodeSafetyMargin:25 - systemUsage:3 - podHPUsed:19"
+    )
+    assert batch.reason(explained).endswith(
+        "]:24.37 = nodeCapacity:68.72 - nodeSafetyMargin:24.05 - systemUsage:2.10 - podHPUsed:18.20"
+    )
+
+
+@given(STRATEGIES, SITUATIONS, PODS)
+def test_every_sum_of_a_reason_is_right_as_it_is_shown(
+    strategy: ColocationStrategy, situation: NodeSituation, pods: list[PodRecord]
+) -> None:
+    explained = batch.calculate(strategy, situation, Above.from_pods(pods))
+    assert_sums_are_right(batch.reason(explained))
 
 
 @given(STRATEGIES, SITUATIONS, PODS)
@@ -224,8 +247,31 @@ def test_by_request_nothing_that_is_measured_matters(
     )
 
 
+@pytest.mark.parametrize(
+    ("system", "results"),
+    [
+        ((1000, None), (59_000, 0)),
+        ((None, GIGA), (0, 77 * GIGA)),
+        ((1000, GIGA), (59_000, 77 * GIGA)),
+    ],
+)
+def test_a_resource_whose_system_usage_is_not_reported_is_not_offered_and_the_other_one_is(
+    system: tuple[int | None, int | None], results: tuple[int, int]
+) -> None:
+    known = seen()
+    assert known.report is not None
+    partly = msgspec.structs.replace(known, report=msgspec.structs.replace(known.report, system_usage=system))
+    explained = batch.calculate(ColocationStrategy(), partly, Above.from_pods(()))
+    assert (explained.cpu.result, explained.memory.result) == results
+    assert ("lacks cpu" in batch.reason(explained), "lacks memory" in batch.reason(explained)) == (
+        system[0] is None,
+        system[1] is None,
+    )
+
+
 def _system(report: NodeReport, more: int) -> NodeReport:
-    heavier = (report.system_usage or Resources()).plus(Resources(more, more))
+    cpu, memory = report.system_usage
+    heavier = (cpu or 0) + more, (memory or 0) + more
     return NodeReport(report.name, "", "", report.spec, system_usage=heavier, pods=report.pods)
 
 
@@ -234,8 +280,35 @@ def _pod(report: NodeReport, key: str, more: int) -> NodeReport:
     known = report.pods.get(key)
     if known is None:
         return report
-    heavier = {
-        **report.pods,
-        key: ReportedUsage(known.priority_class, known.cpu_milli + more, known.memory_bytes + more),
-    }
+    heavier = {**report.pods, key: ReportedUsage(known.priority_class, *known.usage.plus(Resources(more, more)))}
     return NodeReport(report.name, "", "", report.spec, system_usage=report.system_usage, pods=heavier)
+
+
+@pytest.mark.parametrize(
+    ("reported", "by_usage", "by_most"),
+    [
+        ((100, 5 * GIGA), (100, 5 * GIGA), (1000, 5 * GIGA)),
+        ((None, 5 * GIGA), (1000, 5 * GIGA), (1000, 5 * GIGA)),
+        ((100, None), (100, 2 * GIGA), (1000, 2 * GIGA)),
+        ((None, None), (1000, 2 * GIGA), (1000, 2 * GIGA)),
+    ],
+)
+def test_a_resource_that_is_not_reported_of_a_pod_counts_as_used_as_it_is_requested(
+    reported: tuple[int | None, int | None], by_usage: tuple[int, int], by_most: tuple[int, int]
+) -> None:
+    above = Above((("default/p", 1000, 2 * GIGA, False),), Resources(1000, 2 * GIGA), frozenset({"default/p"}))
+    usages = {"default/p": ReportedUsage("koord-prod", *reported)}
+    assert (batch.used(above, usages), batch.most(above, usages)) == (by_usage, by_most)
+
+
+def test_a_resource_that_is_not_reported_of_a_host_application_above_batch_is_not_offered() -> None:
+    known = seen()
+    assert known.report is not None
+    for of, results in (("koord-prod", (59_000, 0)), ("koord-batch", (59_000, 77 * GIGA))):
+        report = msgspec.structs.replace(
+            known.report, system_usage=(1000, GIGA), host_applications=(ReportedUsage(of, 0, None),)
+        )
+        explained = batch.calculate(
+            ColocationStrategy(), msgspec.structs.replace(known, report=report), Above.from_pods(())
+        )
+        assert (explained.cpu.result, explained.memory.result) == results

@@ -77,7 +77,7 @@ def test_a_refused_buffer_is_told_what_is_wrong_with_it() -> None:
     chunks, _ = read(buffer(replicas=2))
     _, problem = read(buffer(replicas=-3))
     kept: Any = object_status.buffer_patch(buffer(replicas=-3), chunks, problem, None, NOW)
-    assert conditions(kept["status"])["ReadyForProvisioning"][2].endswith("; the last valid version holds")
+    assert conditions(kept["status"])["ReadyForProvisioning"][2].endswith("; the last valid version stays in effect")
     assert kept["status"]["replicas"] == 2
 
 
@@ -167,7 +167,7 @@ def test_a_buffer_that_gets_no_node_has_an_event_when_that_begins() -> None:
 
 def test_metrics_count_chunks_by_where_they_have_room_and_no_chunk_as_a_pod() -> None:
     registry = CollectorRegistry()
-    metrics = AutoscalerMetrics(registry, None, None, overdue_seconds=lambda: 0.0)
+    metrics = AutoscalerMetrics(registry)
     metrics.note(a_round(buffer(replicas=3), pods=(pod("p"),)))
     labels = {"namespace": "ns", "buffer": "b"}
     kinds = {"on_nodes": 0, "on_mid": 0, "triggered": 3, "unplaced": 0}
@@ -185,7 +185,7 @@ def test_the_answer_has_every_buffer_and_what_was_decided_about_them() -> None:
     assert (first.on_nodes + second.on_nodes, first.triggered + second.triggered) == (1, 2)
     assert [each.chosen for each in plan.buffer_decisions[0].options] == [True]
     assert {each.position for each in plan.buffer_decisions[0].options[0].classes} <= {0, 1}
-    assert [each.object for each in plan.unread] == ["CapacityBuffer ns/bad"]
+    assert [each.object for each in plan.invalid_objects] == ["CapacityBuffer ns/bad"]
     assert [each.nodes for each in plan.decisions if each.what == ActionKind.INCREASE.value] == [2]
 
 

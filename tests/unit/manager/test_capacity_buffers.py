@@ -11,7 +11,7 @@ from manager.autoscaler.cluster_state.actions import ActionKind
 from manager.autoscaler.cluster_state.registry import Registry, add_request
 from manager.autoscaler.cluster_state.state import Increase
 from manager.autoscaler.estimator.limits import ResourceBounds
-from manager.autoscaler.planning.context import AutoscalerCache
+from manager.autoscaler.planning.autoscaler_cache import AutoscalerCache
 from manager.autoscaler.planning.iteration_plan import PlannedIteration
 from manager.autoscaler.pod_injection import buffer_planning, buffer_reading, chunk_sources, resource_quotas
 from manager.autoscaler.pod_injection.buffer_planning import BufferState
@@ -78,8 +78,8 @@ def test_a_share_of_a_job_is_that_of_its_parallelism(parallelism: dict[str, int]
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        (buffer(), "spec.replicas: None: none of replicas, percentage (of a scalableRef) and limits"),
-        (buffer(percentage=50), "spec.replicas: None: none of replicas"),
+        (buffer(), "spec.replicas: None: replicas, percentage (of a scalableRef) or limits is required"),
+        (buffer(percentage=50), "spec.replicas: None: replicas, percentage"),
         (buffer(replicas=-1), "spec.replicas: -1: it is negative"),
         (buffer(of=DEPLOYMENT, percentage=-5), "spec.percentage: -5: it is negative"),
         (buffer(limits={"cpu": "many"}), "spec.limits.cpu: 'many': "),
@@ -262,7 +262,7 @@ def test_while_pods_wait_for_a_later_round_nothing_is_bought_for_chunks() -> Non
     ssd, hdd = (node("template", more={f"example.com/{disk}": "1"}) for disk in ("ssd", "hdd"))
     cloud = TwoMachines({"a": ssd, "b": hdd})
     pods = tuple(pod(disk, {f"example.com/{disk}": "1"}) for disk in ("ssd", "hdd"))
-    chosen = config("a", "b", decides={"uses_mix": False})
+    chosen = config("a", "b", decides={"least_cost_mix": False})
     found = round_of(cloud, [buffer(replicas=2)], pods=pods, chosen=chosen)
     assert len(actions(found)) == 1
     assert (state(found).triggered, set(state(found).reasons.values())) == (0, {(buffer_planning.PODS_FIRST,)})
@@ -383,7 +383,7 @@ def lending(name: str, cpu: int, memory: str = "64Gi") -> Node:
 def test_mid_on_offer_is_room_before_a_node_is_bought_where_that_is_asked_for(
     on_mid: str | None, setting: bool, expected: tuple[int, int, int, int]
 ) -> None:
-    chosen = config("a", buffers_on_mid=setting)
+    chosen = config("a", capacity_buffer_on_mid=setting)
     found = round_of(
         Cloud(Group("a", 0, 5, 0)), [buffer(replicas=3, on_mid=on_mid)], nodes=(lending("n", 7000),), chosen=chosen
     )
@@ -414,7 +414,7 @@ def standing(nodes: int, replicas: int, **requests: str) -> dict[str, NodeStandi
     there = tuple(node(f"n{number}") for number in range(nodes))
     cloud = Cloud(Group("a", 0, 5, nodes))
     cloud.has("a", *there)
-    chosen = config("a", scales_down=True)
+    chosen = config("a", scale_down_enabled=True)
     sources = {TEMPLATE: template(requests)}
     found = round_of(
         cloud, [buffer(replicas=replicas)] if replicas else [], nodes=there, chosen=chosen, chunk_sources=sources

@@ -9,7 +9,7 @@ from manager.autoscaler.cloudprovider.contract import Group, Instance, InstanceS
 from manager.autoscaler.cluster_state.actions import ActionKind
 from manager.autoscaler.cluster_state.registry import Registry, add_request
 from manager.autoscaler.cluster_state.state import Increase
-from manager.autoscaler.planning.context import AutoscalerCache
+from manager.autoscaler.planning.autoscaler_cache import AutoscalerCache
 from manager.autoscaler.reporting import object_status
 from manager.autoscaler.reporting.object_status import ObjectStatusWriter
 from manager.autoscaler.scale_up import capacity_quotas
@@ -176,7 +176,7 @@ def test_a_status_is_written_where_it_says_something_else_and_only_over_what_was
         "type": "cluster-autoscaler.kubernetes.io/valid",
         "status": "True",
         "reason": "Valid",
-        "message": "the quota holds",
+        "message": "the quota is in effect",
         "observedGeneration": 2,
         "lastTransitionTime": durations.timestamp(NOW),
     }
@@ -193,7 +193,7 @@ def test_a_status_is_written_where_it_says_something_else_and_only_over_what_was
     assert object_status.quota_patch(after, None, {"cpu": 5, "memory": 2 * GIB}, NOW + 60) is None
 
 
-@pytest.mark.parametrize(("used", "adds"), [(None, ""), ({"cpu": 1}, "; the last valid version holds")])
+@pytest.mark.parametrize(("used", "adds"), [(None, ""), ({"cpu": 1}, "; the last valid version stays in effect")])
 def test_a_status_says_what_is_wrong_and_whether_an_earlier_version_holds(
     used: dict[str, int] | None, adds: str
 ) -> None:

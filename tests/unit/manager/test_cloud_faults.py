@@ -26,7 +26,8 @@ from manager.autoscaler.cloudprovider.guard import CloudObservation, Guard
 from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX, Ownership
 from manager.autoscaler.cluster_state import reconciliation
 from manager.autoscaler.cluster_state.actions import ActionKind
-from manager.autoscaler.cluster_state.reconciliation import ReconcileRules, Reconciliation
+from manager.autoscaler.cluster_state.group_observation import ReconcileRules
+from manager.autoscaler.cluster_state.reconciliation import Reconciliation
 from manager.autoscaler.cluster_state.registry import (
     Registry,
     active_backoff,
@@ -196,7 +197,7 @@ class Rounds:
             assert self.guard.is_in_doubt("web") is in_doubt
             if in_doubt:
                 written = list(self.cloud.written)
-                with pytest.raises(Later, match="to be observed again first"):  # not before it has been looked at
+                with pytest.raises(Later, match="must be observed again first"):  # not before it has been looked at
                     self.guard.increase("web", 1)
                 assert self.cloud.written == written
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from manager.autoscaler import checked_settings
 from manager.autoscaler.cloudprovider import plugin
 from manager.autoscaler.cloudprovider.aws import config as aws
 from manager.autoscaler.cloudprovider.aws.session import Session
@@ -21,6 +22,7 @@ from manager.autoscaler.cloudprovider.externalgrpc.provider import ExternalGrpcP
 from manager.autoscaler.cloudprovider.karpenter import config as karpenter
 from manager.autoscaler.cloudprovider.plugin import ProviderRequest
 from manager.autoscaler.cloudprovider.simulated import config as simulated
+from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from shared.clock import ManualClock
 from shared.errors import InvalidInput
 from shared.kube.client import Client
@@ -117,6 +119,14 @@ def test_what_means_nothing_is_refused_by_file_and_field(tmp_path: Path, cloud: 
     assert (refused.value.source, refused.value.field) == (str(tmp_path / "cloud.yaml"), field)
 
 
+@pytest.mark.parametrize("all_groups", [True, False])
+def test_groups_of_an_external_provider_need_no_list_where_the_file_says_so(tmp_path: Path, all_groups: bool) -> None:
+    file = tmp_path / "cloud.yaml"
+    file.write_text(f"{{address: a:1, all_groups: {str(all_groups).lower()}}}")
+    settings = AutoscalerSettings(cloud_provider="externalgrpc", cloud_config=str(file))
+    assert checked_settings.load(settings).scale_up.ownership.owns("web") is all_groups
+
+
 GROUP: dict[str, Any] = {"name": "web", "machine_type": "n1-standard-4"}
 
 
@@ -162,18 +172,27 @@ def test_a_group_of_the_simulated_cloud_that_cannot_be_is_refused_by_field(
         ("groups/0/machine_type", "m7i", "groups[0].machine_type", "not in machine_types"),
         ("groups/0/zone", "c", "groups[0].zone", "not offered there"),
         ("groups/0/min", 101, "groups[0].min", "above max"),
-        ("groups/0/autoprovisioned", True, "groups[0].autoprovisioned", "made by auto-provisioning"),
-        ("groups/0/labels", {"karpenter.sh/nodepool": "x"}, "groups[0].labels.karpenter.sh/nodepool", "not a group's"),
+        ("groups/0/autoprovisioned", True, "groups[0].autoprovisioned", "only created by auto-provisioning"),
+        (
+            "groups/0/labels",
+            {"karpenter.sh/nodepool": "x"},
+            "groups[0].labels.karpenter.sh/nodepool",
+            "must not set labels of this domain",
+        ),
         ("groups/0/labels", {"team": "a b"}, "groups[0].labels.team", "not a label's value"),
         ("groups/0/taints", [{"key": "a", "effect": "x"}], "groups[0].taints[0].effect", "NoSchedule"),
         ("launch_timeout", "soon", "launch_timeout", "not a duration"),
         ("launch_timeout", "0s", "launch_timeout", "none"),
+        ("machine_types/0/offerings", [], "machine_types[0].offerings", "needed without metrics_url"),
+        ("metrics_url", "karpenter:8080", "metrics_url", "http://HOST:PORT/PATH"),
+        ("metrics_url", "http://a:b@karpenter:8080/", "metrics_url", "http://HOST:PORT/PATH"),
+        ("metrics_url", "http://karpenter:80800/", "metrics_url", "Port out of range"),
         ("node_pool", "default", "node_class", "either"),
         (
             "node_pool_class",
             {"group": "a.b", "version": "v1", "kind": "C", "name": "d"},
             "node_pool_class",
-            "there is none",
+            "only with node_pool",
         ),
         ("autoprovisioning/machine_types", ["m7i"], "autoprovisioning.machine_types[0]", "not in machine_types"),
     ],
@@ -258,7 +277,7 @@ def test_without_its_library_a_provider_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, library: str, extra: str, make: Callable[[], object]
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(InvalidInput, match=rf"pip install 'headroom\[{extra}\]'"):
+    with pytest.raises(InvalidInput, match=rf"pip install 'headroom-k8s\[{extra}\]'"):
         make()
 
 
@@ -266,3 +285,21 @@ def test_the_libraries_of_clouds_are_loaded_when_a_provider_needs_them() -> None
     loaded = "{'botocore', 'grpc'} & set(sys.modules)"
     program = f"import sys, manager.autoscaler.cloudprovider.plugin; sys.exit(bool({loaded}))"
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0
+
+
+def test_a_file_is_parsed_again_only_if_its_content_has_changed(tmp_path: Path) -> None:
+    path, parsed = tmp_path / "cloud.yaml", list[str]()
+
+    def load(file: Path) -> str:
+        text = file.read_text()
+        parsed.append(text)
+        if text == "bad":
+            raise InvalidInput(source=str(file), field="(document)", value=text, problem="expected another")
+        return text
+
+    path.write_text("one")
+    file = ReloadedFile(path, load)
+    for text, in_force in (("one", "one"), ("two", "two"), ("bad", "two"), ("bad", "two"), ("one", "one")):
+        path.write_text(text)
+        assert file.reread() == file.cloud == in_force
+    assert parsed == ["one", "two", "bad", "one"]

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from manager.autoscaler.snapshot import cluster, equivalence_groups, pod_info
 from manager.autoscaler.snapshot.cluster import NodeInfo, NodeState, NodeTemplate, StateRules
-from manager.autoscaler.snapshot.pod_info import HostPort, PodInfo, ReferencedObjects
+from manager.autoscaler.snapshot.pod_info import HostPort, PodInfo
+from manager.autoscaler.snapshot.referenced_objects import ReferencedObjects
 from shared import durations, names
 from shared.api.core import Node, PersistentVolume, PersistentVolumeClaim, Pod, PodStatus
 from shared.errors import InvalidInput

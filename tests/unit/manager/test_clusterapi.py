@@ -108,11 +108,11 @@ def test_a_group_is_what_has_the_annotations_and_a_maximum(given: dict[str, str]
     ("given", "field", "problem"),
     [
         ({MIN: "3", MAX: "2"}, MAX, "below the minimum of 3"),
-        ({MIN: "1"}, MAX, "not there, and means 0"),
-        ({MIN: "-1", MAX: "2"}, MIN, "not a whole number from 0 on"),
-        ({MIN: "1", MAX: "many"}, MAX, "not a whole number from 0 on"),
-        ({MIN: "1", MAX: "1.5"}, MAX, "not a whole number from 0 on"),
-        ({MIN: "٣", MAX: "5"}, MIN, "not a whole number from 0 on"),
+        ({MIN: "1"}, MAX, "missing, which means 0"),
+        ({MIN: "-1", MAX: "2"}, MIN, "must be a whole number of at least 0"),
+        ({MIN: "1", MAX: "many"}, MAX, "must be a whole number of at least 0"),
+        ({MIN: "1", MAX: "1.5"}, MAX, "must be a whole number of at least 0"),
+        ({MIN: "٣", MAX: "5"}, MIN, "must be a whole number of at least 0"),
     ],
 )
 def test_bounds_that_mean_nothing_are_refused_by_annotation_and_value(
@@ -153,16 +153,16 @@ def test_options_of_a_group_are_read_as_cluster_autoscaler_reads_them() -> None:
     ("given", "field", "problem"),
     [
         ({"cpu": "four"}, "cpu", "quantity"),
-        ({"cpu": "0"}, "cpu", "a node has some of it"),
+        ({"cpu": "0"}, "cpu", "must be above 0"),
         ({"cpu": "4000"}, "cpu", "the unit is a core"),
         ({"memory": "16"}, "memory", "the unit is a byte"),
-        ({"maxPods": "0"}, "maxPods", "not a whole number from 1 on"),
+        ({"maxPods": "0"}, "maxPods", "must be a whole number of at least 1"),
         ({"gpu-count": "2"}, "gpu-type", "there are 2 of it"),
-        ({"gpu-count": "two", "gpu-type": "nvidia.com/gpu"}, "gpu-count", "not a whole number"),
-        ({"labels": "tier"}, "labels", "'tier' is no label"),
-        ({"labels": "a=b,c d=e"}, "labels", "'c d=e' is no label"),
-        ({"taints": "key=value"}, "taints", "no taint"),
-        ({"taints": "key=value:Never"}, "taints", "no taint"),
+        ({"gpu-count": "two", "gpu-type": "nvidia.com/gpu"}, "gpu-count", "must be a whole number"),
+        ({"labels": "tier"}, "labels", "'tier' is not a label"),
+        ({"labels": "a=b,c d=e"}, "labels", "'c d=e' is not a label"),
+        ({"taints": "key=value"}, "taints", "is not a taint"),
+        ({"taints": "key=value:Never"}, "taints", "is not a taint"),
     ],
 )
 def test_capacities_that_mean_nothing_refuse_their_group_alone(given: dict[str, str], field: str, problem: str) -> None:
@@ -234,7 +234,7 @@ def test_machines_belong_to_the_deployment_of_their_set_or_to_a_set_or_pool_of_t
         (
             {"node": "", "phase": "Failed"},
             InstanceState.CREATING,
-            (ErrorClass.OTHER, "ProvisioningFailed", "Cluster API says that it has failed, and not why"),
+            (ErrorClass.OTHER, "ProvisioningFailed", "Cluster API reports a failure without a reason"),
         ),
         ({"phase": "Failed"}, InstanceState.RUNNING, None),
     ],
@@ -288,8 +288,8 @@ def test_a_set_that_has_not_yet_followed_its_deployment_keeps_the_marks() -> Non
 @pytest.mark.parametrize(
     ("machines", "sets", "problem"),
     [
-        ([machine("a"), machine("b", mark="yes")], (), "Machine b carries the mark"),
-        ([machine("a"), machine("b", mark="")], (), "Machine b carries the mark"),
+        ([machine("a"), machine("b", mark="yes")], (), "Machine b has the mark"),
+        ([machine("a"), machine("b", mark="")], (), "Machine b has the mark"),
         ([machine("a")], (), "1 Machines and 2 replicas"),
         ([machine("a"), machine("b"), machine("c")], (), "3 Machines and 2 replicas"),
         ([machine("a"), machine("b", mark="headroom x")], (), "1 Machines and 2 replicas"),

@@ -8,20 +8,20 @@ from typing import Any
 import pytest
 
 from manager.autoscaler.cloudprovider.contract import Group, GroupSpec
+from manager.autoscaler.cluster_state.replacement import DisruptionReason
 from manager.autoscaler.cluster_state.state import GroupStatus
-from manager.autoscaler.disruption import consolidation_search
 from manager.autoscaler.disruption.candidates import LaunchTarget
-from manager.autoscaler.disruption.consolidation_rules import ConsolidationRules
-from manager.autoscaler.disruption.consolidation_search import ConsolidationInputs
 from manager.autoscaler.disruption.disruption_limits import Allowed, DisruptionAllowance
-from manager.autoscaler.disruption.verdicts import ConsolidationDecision, ConsolidationReason
+from manager.autoscaler.disruption.price_purpose import PricePurpose, Prices
+from manager.autoscaler.disruption.replacement_search import SearchInputs, search
+from manager.autoscaler.disruption.rules import ConsolidationRules
+from manager.autoscaler.disruption.verdicts import ConsolidationDecision, ConsolidationReason, Denied
 from manager.autoscaler.estimator.limits import Quota, ResourceBounds
 from manager.autoscaler.pricing.model import GIB
-from manager.autoscaler.scale_down.budgets import ShrinkingGroup
 from manager.autoscaler.scale_down.drain import DisruptionBudget
-from manager.autoscaler.scale_down.inputs import ScaleDownContext, ScaleDownInputs
+from manager.autoscaler.scale_down.inputs import ScaleDownContext, ScaleDownInputs, ShrinkingGroup
 from manager.autoscaler.scale_down.pods_on_nodes import PodOnNode
-from manager.autoscaler.scale_down.rules import GroupRules, ScaleDownRules
+from manager.autoscaler.scale_down.removal_status import GroupRules, ScaleDownRules
 from manager.autoscaler.scale_up.groups import Headroom
 from manager.autoscaler.snapshot.cluster import PODS, NodeInfo, NodeState, NodeTemplate
 from shared import explanation
@@ -32,7 +32,9 @@ from tests.unit.manager.rounds import resident
 
 HOURS = 730
 SPOT = {"karpenter.sh/capacity-type": "spot"}
-KEEN = ConsolidationRules(min_savings_percent=10, balance=0.5, min_age_seconds=600)
+KEEN = ConsolidationRules(
+    consolidation_min_savings_percent=10, consolidation_balance=0.5, consolidation_min_node_age_seconds=600
+)
 ONE = DisruptionAllowance(Allowed(1, "1"))
 R = ConsolidationReason
 
@@ -40,6 +42,22 @@ R = ConsolidationReason
 def machine(name: str, cores: float, labels: Mapping[str, str] | None = None, **more: Any) -> NodeInfo:
     amounts = {"cpu": round(cores * 1000), "memory": 64 * GIB, PODS: 110}
     return NodeInfo(name, labels or {}, capacity=amounts, allocatable=amounts, **more)
+
+
+def searched(
+    context: ScaleDownContext,
+    targets: list[LaunchTarget],
+    prices: Prices,
+    rules: ConsolidationRules,
+    *,
+    allowed: DisruptionAllowance | None = None,
+    **more: Any,
+) -> ConsolidationDecision:
+    """A search for nodes to replace for their price; `more` is of the search or of the prices."""
+    of_prices = {name: more.pop(name) for name in ("unknown", "unpriced", "created_at", "disruptions") if name in more}
+    allowed = allowed or DisruptionAllowance(Allowed(100))
+    inputs = SearchInputs(context=context, targets=targets, allowed={DisruptionReason.UNDERUTILIZED: allowed}, **more)
+    return search(PricePurpose(inputs, replace(prices, **of_prices), rules))
 
 
 @dataclass
@@ -89,7 +107,7 @@ class Shop:
         given: dict[str, Any] = {"groups": groups, "group_of": self.group_of, **self.more}
         inputs = ScaleDownInputs(NOW, self.nodes, self.pods, **given)
         context = ScaleDownContext(inputs, down or ScaleDownRules())
-        return consolidation_search.search(context, ConsolidationInputs(self.prices, self.targets, **more), rules)
+        return searched(context, self.targets, Prices(self.prices), rules, **more)
 
 
 def half_empty_pair() -> Shop:
@@ -152,7 +170,7 @@ def test_a_new_group_of_the_same_machines_at_the_same_price_saves_nothing() -> N
 
 def test_nodes_that_could_go_together_alone_share_what_that_would_have_saved() -> None:
     shop = half_empty_pair()
-    found = shop.decide(replace(KEEN, min_savings_percent=60))
+    found = shop.decide(replace(KEEN, consolidation_min_savings_percent=60))
     assert reasons(found) == {"a": R.SAVES_TOO_LITTLE, "b": R.SAVES_TOO_LITTLE}
     assert sum(each.saves_per_month or 0 for each in found.verdicts.values()) == pytest.approx(1.1 * HOURS)
     assert found.verdicts["a"].detail.startswith("with 1 other node: 2 nodes at 2/h by 1 of big at 0.9/h")
@@ -217,25 +235,53 @@ def test_a_guessed_price_refuses_with_a_sentence_on_the_node_and_on_the_group() 
     assert found.unpriced_groups == {"big": "nobody lists it", "vast": "nor this"}
 
 
+@pytest.mark.parametrize(
+    ("closed", "given", "limit"),
+    [
+        ("in backoff after failed scale-up", {}, "2 more nodes (in backoff after failed scale-up)"),
+        ("", {"remaining": Headroom((Quota("q", {"cpu": 15}),))}, '2 more nodes (exceeded quota: "q", resources: cpu)'),
+        (
+            "",
+            {"remaining": Headroom(nodes=1)},
+            '2 more nodes (exceeded quota: "max-nodes-total", resources: nodes)',
+        ),
+    ],
+)
+def test_a_limit_that_keeps_cheaper_nodes_away_is_named(closed: str, given: dict[str, Any], limit: str) -> None:
+    shop = Shop()
+    shop.node("a", 1.0, 6, 6, cores=16)
+    shop.offer("small", 0.2, 8)
+    shop.offer("tiny", 0.1, 4)  # no pod fits on its nodes
+    shop.targets = [replace(each, closed=closed) for each in shop.targets]
+    (verdict,) = shop.decide(**given).verdicts.values()
+    assert verdict.reason is R.NO_NEW_NODE
+    assert verdict.detail == (f"cheaper nodes, at less than 1/h, cannot be launched: group small may not get {limit}")
+    assert added(shop.decide()) == {"small": 2} if not closed else True
+
+
 def test_a_saving_below_the_share_that_is_asked_for_is_named_and_refused() -> None:
     shop = Shop()
     shop.node("a", 1.0, 6)
     shop.offer("big", 0.95, 8)
-    found = shop.decide(replace(KEEN, balance=0.0))
+    found = shop.decide(replace(KEEN, consolidation_balance=0.0))
     assert reasons(found) == {"a": R.SAVES_TOO_LITTLE}
     verdict = found.verdicts["a"]
     assert verdict.saves_per_month == pytest.approx(0.05 * HOURS)
     assert verdict.detail == (
         "1 node at 1/h by 1 of big at 0.95/h, which saves 36.5/month: 5 %, less than 10 % of what it costs"
     )
-    assert added(shop.decide(replace(KEEN, balance=0.0, min_savings_percent=5))) == {"big": 1}
+    assert added(shop.decide(replace(KEEN, consolidation_balance=0.0, consolidation_min_savings_percent=5))) == {
+        "big": 1
+    }
 
 
 def test_equal_cost_saves_nothing_even_where_no_share_is_asked_for() -> None:
     shop = Shop()
     shop.node("a", 1.0, 6)
     shop.offer("big", 1.0, 8)
-    assert reasons(shop.decide(replace(KEEN, balance=0, min_savings_percent=0))) == {"a": R.NOT_CHEAPER}
+    assert reasons(shop.decide(replace(KEEN, consolidation_balance=0, consolidation_min_savings_percent=0))) == {
+        "a": R.NOT_CHEAPER
+    }
 
 
 def test_a_saving_that_is_small_for_its_disruption_is_refused_with_both_shares() -> None:
@@ -243,7 +289,7 @@ def test_a_saving_that_is_small_for_its_disruption_is_refused_with_both_shares()
     shop.node("a", 1.0, *itertools.repeat(0.5, 9))
     shop.node("b", 1.0, 6)
     shop.offer("big", 0.7, 5)
-    found = shop.decide(replace(KEEN, min_savings_percent=0))
+    found = shop.decide(replace(KEEN, consolidation_min_savings_percent=0))
     assert reasons(found)["a"] is R.DISTURBS_TOO_MUCH
     assert found.verdicts["a"].saves_per_month == pytest.approx(0.3 * HOURS)
     assert "15.0% of the cost saved, 83.3% of the cluster disturbed, which scores 0.18 of 0.5" in str(
@@ -267,7 +313,7 @@ def test_pods_that_cost_more_to_evict_make_their_node_come_later() -> None:
     shop.node("a", 1.0, 6)
     shop.node("b", 1.0, 6)
     shop.offer("big", 0.5, 7)
-    found = shop.decide(replace(KEEN, balance=0), allowed=ONE, disruptions={"ns/a-0": 8.0})
+    found = shop.decide(replace(KEEN, consolidation_balance=0), allowed=ONE, disruptions={"ns/a-0": 8.0})
     assert found.option is not None
     assert found.option.removed == ("b",)
 
@@ -289,7 +335,7 @@ def test_a_closed_limit_of_one_group_leaves_the_others_alone() -> None:
     shop.group_of["a"] = "kept"
     shop.offer("big", 0.5, 7)
     limits = DisruptionAllowance(Allowed(5), {"kept": Allowed(0, "0")})
-    found = shop.decide(replace(KEEN, balance=0), allowed=limits)
+    found = shop.decide(replace(KEEN, consolidation_balance=0), allowed=limits)
     assert found.option is not None
     assert found.option.removed == ("b",)
     assert found.verdicts["a"].reason is R.LIMITED
@@ -300,7 +346,7 @@ def test_a_cooldown_delays_everything_and_still_says_what_would_be_saved() -> No
     shop = Shop()
     shop.node("a", 1.0, 6)
     shop.offer("big", 0.5, 7)
-    found = shop.decide(blocked=(R.COOLDOWN, "it waits 5m0s"))
+    found = shop.decide(blocked=Denied(R.COOLDOWN, "it waits 5m0s"))
     assert found.option is None
     assert str(found.verdicts["a"]) == (
         "a is not replaced, InCooldown: it waits 5m0s; 1 node at 1/h by 1 of big at 0.5/h, which saves 365/month then"
@@ -326,7 +372,7 @@ def budget(allowed: int) -> DisruptionBudget:
         ({}, None),
         ({"created_at": {"a": NOW - 599}}, R.TOO_YOUNG),
         ({"created_at": {"a": NOW - 601}}, None),
-        ({"held": {"a": "its pod wants peace"}}, R.DO_NOT_DISRUPT),
+        ({"protected": {"a": "its pod wants peace"}}, R.DO_NOT_DISRUPT),
         ({"node": {"annotations": {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}}}, R.DO_NOT_DISRUPT),
         ({"node": {"state": NodeState.CORDONED}}, R.NOT_ELIGIBLE),
         ({"node": {"state": NodeState.UNREADY}}, R.NOT_ELIGIBLE),
@@ -336,10 +382,10 @@ def budget(allowed: int) -> DisruptionBudget:
         ({"down": {"disruption_budgets": [budget(1)]}}, None),
         ({"down": {"peaks": {}}}, R.PEAK_UNKNOWN),
         ({"least": 1}, R.AT_MINIMUM),
-        ({"offer": {"most": 0}}, R.NOT_CHEAPER),
-        ({"remaining": Headroom(nodes=0)}, R.NOT_CHEAPER),
+        ({"offer": {"most": 0}}, R.NO_NEW_NODE),
+        ({"remaining": Headroom(nodes=0)}, R.NO_NEW_NODE),
         ({"remaining": Headroom(nodes=1)}, None),
-        ({"remaining": Headroom((Quota("q", {"cpu": 6}),))}, R.NOT_CHEAPER),
+        ({"remaining": Headroom((Quota("q", {"cpu": 6}),))}, R.NO_NEW_NODE),
         ({"remaining": Headroom((Quota("q", {"cpu": 7}),))}, None),
         ({"bounds": {"cpu": ResourceBounds(8)}}, R.BELOW_LIMIT),
         ({"bounds": {"cpu": ResourceBounds(7)}}, None),
@@ -356,8 +402,8 @@ def test_spot_nodes_are_bought_once_enough_spot_groups_would_save() -> None:
     shop.node("a", 1.0, 6)
     for number in range(3):
         shop.offer(f"spot{number}", 0.3 + number / 100, 7, labels=SPOT)
-    assert reasons(shop.decide(replace(KEEN, spot_alternatives=4))) == {"a": R.FEW_ALTERNATIVES}
-    found = shop.decide(replace(KEEN, spot_alternatives=3))
+    assert reasons(shop.decide(replace(KEEN, consolidation_spot_alternatives=4))) == {"a": R.FEW_ALTERNATIVES}
+    found = shop.decide(replace(KEEN, consolidation_spot_alternatives=3))
     assert added(found) == {"spot0": 1}
     assert found.option is not None
     assert found.option.alternatives == 3
@@ -405,7 +451,7 @@ def test_spot_nodes_stay_where_spot_groups_are_too_few_even_beside_cheaper_ones_
     ("given", "reason"),
     [
         ({"created_at": {"a": NOW - 1}}, R.TOO_YOUNG),
-        ({"held": {"a": "its pod wants peace"}}, R.DO_NOT_DISRUPT),
+        ({"protected": {"a": "its pod wants peace"}}, R.DO_NOT_DISRUPT),
         ({"node": {"state": NodeState.CORDONED}}, R.NOT_ELIGIBLE),
         ({"down": {"disruption_budgets": [DisruptionBudget("ns", "web", LabelSelector(), 0)]}}, R.BLOCKED_BY_POD),
         ({"down": {"peaks": {}}}, R.PEAK_UNKNOWN),
@@ -430,7 +476,7 @@ def test_a_node_that_could_be_emptied_would_save_its_price_at_most() -> None:
     shop.node("empty", 2.0)
     shop.node("other", 1.0)
     shop.group_of["other"] = ""
-    found = shop.decide(held={"a": "it is held", "empty": "it is held"}).verdicts
+    found = shop.decide(protected={"a": "it is protected", "empty": "it is protected"}).verdicts
     assert {name: each.saves_per_month for name, each in found.items()} == {"a": HOURS, "empty": 2 * HOURS}
 
 
@@ -439,7 +485,7 @@ def test_a_node_that_even_nodes_for_nothing_would_not_justify_says_what_they_wou
     shop.node("a", 1.0, *itertools.repeat(0.5, 15))
     shop.node("b", 9.0, 6)
     shop.offer("big", 0.7, 8)
-    verdict = shop.decide(held={"b": "it is held"}).verdicts["a"]
+    verdict = shop.decide(protected={"b": "it is protected"}).verdicts["a"]
     assert verdict.reason is R.DISTURBS_TOO_MUCH
     assert verdict.detail.startswith("even for nothing")
     assert verdict.saves_per_month == pytest.approx(0.3 * HOURS)
@@ -462,19 +508,19 @@ def test_a_verdict_has_what_was_compared_in_terms() -> None:
     def said(rules: ConsolidationRules, name: str = "a", **more: Any) -> str:
         return explanation.sentence(shop.decide(rules, **more).verdicts[name].terms)
 
-    little = replace(KEEN, balance=0.0)
+    little = replace(KEEN, consolidation_balance=0.0)
     assert said(little) == "price 1/h, oldNodes 1/h, newNodes 0.95/h, saved 5 %, leastSaved 10 %"
-    assert said(replace(KEEN, min_savings_percent=0)) == (
+    assert said(replace(KEEN, consolidation_min_savings_percent=0)) == (
         "price 1/h, oldNodes 1/h, newNodes 0.95/h, score 0.1, leastScore 0.5"
     )
-    assert said(replace(little, min_savings_percent=0)) == (
+    assert said(replace(little, consolidation_min_savings_percent=0)) == (
         "price 1/h, oldNodes 1/h, newNodes 0.95/h, score 0.1, leastScore 0"
     )
     assert said(KEEN, created_at={"a": NOW - 60}) == "price 1/h, age 1m0s, leastAge 10m0s"
     assert said(KEEN, "b") == ""
     shop.targets.clear()
     shop.offer("spot", 0.5, 8, labels=SPOT)
-    assert said(replace(KEEN, spot_alternatives=2)) == (
+    assert said(replace(KEEN, consolidation_spot_alternatives=2)) == (
         "price 1/h, oldNodes 1/h, newNodes 0.5/h, spotGroups 1 group, leastSpotGroups 2 groups"
     )
 
@@ -501,7 +547,7 @@ def test_what_scale_down_removes_keeps_the_places_of_its_pods() -> None:
     shop.node("other", 1.0, cores=2)
     shop.group_of["other"] = ""
     shop.offer("big", 0.2, 6, most=1)
-    assert reasons(shop.decide(unneeded=("idle",)))["a"] is R.NOT_CHEAPER
+    assert reasons(shop.decide(unneeded=("idle",)))["a"] is R.NO_NEW_NODE
     shop.offer("two", 0.3, 8)
     assert added(shop.decide(unneeded=("idle",))) == {"two": 1}
 
@@ -525,10 +571,10 @@ def test_pods_that_scale_down_moves_to_a_replaced_node_have_places_on_the_new_on
 
 def test_a_pass_that_is_late_says_so_of_each_node() -> None:
     shop = half_empty_pair()
-    inputs = ConsolidationInputs(shop.prices, shop.targets)
     groups = {"dear": ShrinkingGroup(Group("dear", 0, 10, 2), GroupRules())}
     down = ScaleDownInputs(NOW, shop.nodes, shop.pods, groups=groups, group_of=shop.group_of)
-    found = consolidation_search.search(ScaleDownContext(down, ScaleDownRules()), inputs, KEEN, lambda: True)
+    context = ScaleDownContext(down, ScaleDownRules())
+    found = searched(context, shop.targets, Prices(shop.prices), KEEN, is_late=lambda: True)
     assert reasons(found) == {"a": R.OUT_OF_TIME, "b": R.OUT_OF_TIME}
     assert {each.saves_per_month for each in found.verdicts.values()} == {HOURS}
     assert all(each.is_upper_bound for each in found.verdicts.values())
@@ -539,10 +585,17 @@ def test_nodes_that_the_last_pass_had_no_time_for_come_first() -> None:
     for number in range(3):
         shop.node(f"n{number}", 1.0, 6)
     shop.offer("big", 0.97, 7)
-    inputs = ConsolidationInputs(shop.prices, shop.targets, untried={"n2"}, allowed=DisruptionAllowance(Allowed(1)))
     groups = {"dear": ShrinkingGroup(Group("dear", 0, 10, 3), GroupRules())}
     down = ScaleDownInputs(NOW, shop.nodes, shop.pods, groups=groups, group_of=shop.group_of)
     asked = itertools.count()
-    found = consolidation_search.search(ScaleDownContext(down, ScaleDownRules()), inputs, KEEN, lambda: next(asked) > 1)
+    found = searched(
+        ScaleDownContext(down, ScaleDownRules()),
+        shop.targets,
+        Prices(shop.prices),
+        KEEN,
+        allowed=DisruptionAllowance(Allowed(1)),
+        untried={"n2"},
+        is_late=lambda: next(asked) > 1,
+    )
     tried = [name for name, each in found.verdicts.items() if each.reason is not R.OUT_OF_TIME]
     assert tried == ["n2"]

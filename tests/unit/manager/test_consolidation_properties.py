@@ -10,15 +10,14 @@ from hypothesis import strategies as st
 
 from manager.autoscaler.cloudprovider.contract import Group, GroupSpec
 from manager.autoscaler.cluster_state.state import GroupStatus
-from manager.autoscaler.disruption import consolidation_search
 from manager.autoscaler.disruption.candidates import LaunchTarget
-from manager.autoscaler.disruption.consolidation_rules import ConsolidationRules
-from manager.autoscaler.disruption.consolidation_search import ConsolidationInputs
 from manager.autoscaler.disruption.disruption_limits import Allowed, DisruptionAllowance
+from manager.autoscaler.disruption.price_purpose import Prices
+from manager.autoscaler.disruption.rules import ConsolidationRules
 from manager.autoscaler.disruption.verdicts import HOURS_PER_MONTH, ConsolidationDecision, ReplacementOption
 from manager.autoscaler.scale_down.eligibility import ANNOTATION_DISABLED
 from manager.autoscaler.scale_down.inputs import ScaleDownContext
-from manager.autoscaler.scale_down.rules import GroupRules
+from manager.autoscaler.scale_down.removal_status import GroupRules
 from manager.autoscaler.scale_up.groups import Headroom
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, NodeState, NodeTemplate
@@ -28,6 +27,7 @@ from shared.quantity import Resources
 from tests.support import independent_checker
 from tests.support.independent_checker import Machine
 from tests.support.properties import examples
+from tests.unit.manager.test_consolidation import searched
 from tests.unit.manager.test_scale_down_properties import Case, cases
 from tests.unit.manager.wire_objects import ZONE, raw_node, raw_pod, world
 
@@ -69,7 +69,7 @@ class Market:
             "new_groups": self.new_groups,
             **more,
         }
-        return consolidation_search.search(context, ConsolidationInputs(self.prices, self.targets, **given), self.rules)
+        return searched(context, self.targets, Prices(self.prices), self.rules, **given)
 
     def target(self, group: str) -> LaunchTarget:
         return next(each for each in self.targets if each.id == group)
@@ -162,7 +162,7 @@ def markets(draw: st.DrawFn, *, is_open: bool = False) -> Market:
     rules = ConsolidationRules(
         draw(st.sampled_from([0.0, 20.0])),
         draw(st.sampled_from([0.0, 0.0, 0.0, 0.5])),
-        spot_alternatives=draw(st.sampled_from([0, 1, 1, 2, 9])),
+        consolidation_spot_alternatives=draw(st.sampled_from([0, 1, 1, 2, 9])),
     )
     return Market(
         case,
@@ -195,7 +195,7 @@ def test_a_replacement_saves_leaves_every_pod_a_place_and_stays_within_all_limit
     after = sum(market.target(group).price * count for group, count in option.added.items())
     before = sum(market.prices[name] for name in option.removed)  # a node without a price is never replaced
     assert after < before
-    assert before - after >= before * market.rules.min_savings_percent / 100 - 1e-6
+    assert before - after >= before * market.rules.consolidation_min_savings_percent / 100 - 1e-6
     assert option.removed
     shared = [name for name in option.removed if group_of[name] not in market.own_allowed]
     assert len(shared) <= market.allowed
@@ -245,7 +245,11 @@ def test_spot_nodes_come_and_go_with_enough_alternatives_alone(market: Market) -
     event("spot" if is_spot else "on demand")
     if is_spot:
         assert option.alternatives is not None
-        assert market.rules.spot_alternatives <= option.alternatives <= sum(each.is_spot for each in market.targets)
+        assert (
+            market.rules.consolidation_spot_alternatives
+            <= option.alternatives
+            <= sum(each.is_spot for each in market.targets)
+        )
     else:
         assert option.alternatives is None
 
@@ -284,7 +288,7 @@ def test_a_node_alone_never_saves_more_than_the_bound_that_is_said_where_it_is_h
     if option is None or not is_plain(market.case):
         return
     (name,) = option.removed
-    verdict = market.decided(held=dict.fromkeys(market.prices, "it is held")).verdicts[name]
+    verdict = market.decided(protected=dict.fromkeys(market.prices, "it is protected")).verdicts[name]
     event("held")
     assert verdict.saves_per_month is not None
     assert option.saves_per_month <= verdict.saves_per_month + 1e-6
@@ -339,7 +343,7 @@ def hold_their_peaks(market: Market, option: ReplacementOption, new: dict[str, M
                 load = share * peaks[name][row] + (pod.requests.get(MID_CPU, Fraction(0)) if not row else 0)
                 loads.setdefault(moves[f"{pod.namespace}/{pod.name}"], [Fraction(0), Fraction(0)])[row] += load
     event(f"peaks on {len(loads)} nodes")
-    left_over = 1 - Fraction(market.case.rules.peak_margin_percent, 100)
+    left_over = 1 - Fraction(market.case.rules.removal.scale_down_peak_margin_percent, 100)
     for name, brought in loads.items():
         machine = new.get(name) or before[name]
         lent = sum(pod.requests.get(MID_CPU, Fraction(0)) for pod in machine.pods)

@@ -15,26 +15,30 @@ from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.cluster_state.actions import Action, ActionKind
 from manager.autoscaler.cluster_state.registry import Registry, add_request, decode_registry, encode_registry
 from manager.autoscaler.cluster_state.state import Increase
-from manager.autoscaler.decision_settings import DecisionSettings, StartTimes
-from manager.autoscaler.disruption.consolidation_rules import ConsolidationRules
+from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.disruption.disruption_limits import DisruptionLimits
+from manager.autoscaler.disruption.rules import ConsolidationRules
 from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.listers import ClusterObjects
 from manager.autoscaler.planning import iteration_plan
-from manager.autoscaler.planning.context import AutoscalerCache
+from manager.autoscaler.planning.autoscaler_cache import AutoscalerCache
+from manager.autoscaler.planning.cluster_view import open_view
 from manager.autoscaler.planning.iteration_plan import PlannedIteration
 from manager.autoscaler.pricing.price_file import FilePricing
-from manager.autoscaler.scale_down.budgets import DeletionCounts
 from manager.autoscaler.scale_down.removal_status import (
+    DeletionCounts,
     DeletionProgress,
     DeletionsInProgress,
     DeletionStage,
+    GroupRules,
     ScaleDownHistory,
     ScaleDownReason,
+    ScaleDownRules,
 )
-from manager.autoscaler.scale_down.rules import Delays, GroupRules, ScaleDownRules
 from manager.autoscaler.scale_up.options import ScaleUpSettings
+from manager.autoscaler.settings.estimates import StartTimes
 from manager.autoscaler.settings.modes import Mode
+from manager.autoscaler.settings.scale_down import Delays, RemovalRules
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED
 from shared import durations
 from shared.api.core import Node, Pod, Taint
@@ -49,7 +53,9 @@ PRICES = {"dear": 1.0, "cheap": 0.7, "foreign": 0.1}
 CORES = {"dear": 8, "cheap": 12, "foreign": 2}
 LONG_AGO = NOW - 86_400
 ROUND_SECONDS = 30.0
-RULES = ConsolidationRules(limits=DisruptionLimits(()), min_age_seconds=60, cooldown_seconds=60)
+RULES = ConsolidationRules(
+    limits=DisruptionLimits(()), consolidation_min_node_age_seconds=60, consolidation_cooldown_seconds=60
+)
 
 
 class ManagerDied(Exception):
@@ -134,7 +140,7 @@ class Town:
 
     @property
     def registry(self) -> Registry:
-        return decode_registry(self.books, "books", self.now)
+        return decode_registry(self.books, "registry", self.now)
 
     def of_group(self, group: str) -> list[str]:
         return [name for name, node in self.nodes.items() if (node.metadata.labels or {})[TYPE] == group]
@@ -206,7 +212,7 @@ class Town:
         guard = Guard(self.cloud, self.chosen.ownership)
         guard.observe([NodeRef.from_node(each) for each in objects.nodes])
         try:
-            return iteration_plan.plan(
+            view = open_view(
                 objects,
                 guard,
                 self.registry,
@@ -214,8 +220,8 @@ class Town:
                 chance=random.Random(3),
                 cache=self.cache,
                 underway=underway,
-                begins=self.begins,
             )
+            return iteration_plan.plan(view, begins=self.begins)
         finally:
             guard.close()
 
@@ -271,9 +277,13 @@ class Town:
 def config(rules: ConsolidationRules | None = RULES, **more: Any) -> DecisionSettings:
     pricing = FilePricing(machine_types=PRICES)
     settings = ScaleUpSettings(Ownership({"dear": None, "cheap": None}), pricing=pricing)
-    down = ScaleDownRules(group=GroupRules(unneeded_seconds=60), delays=Delays(0, 0, 0), recheck_seconds=60)
+    down = ScaleDownRules(
+        group=GroupRules(scale_down_unneeded_time_seconds=60),
+        delays=Delays(0, 0, 0),
+        removal=RemovalRules(unremovable_node_recheck_timeout_seconds=60),
+    )
     given: dict[str, Any] = {"scale_down": down, "consolidation": rules, "start": StartTimes(120, 60), **more}
-    return DecisionSettings(scale_up=settings, prices=pricing, minds_peaks=False, **given)
+    return DecisionSettings(scale_up=settings, prices=pricing, scale_down_peaks=False, **given)
 
 
 def ends(town: Town) -> list[str]:
@@ -384,7 +394,7 @@ def test_groups_in_recommend_mode_are_only_advised() -> None:
 
 
 def test_a_search_that_found_nothing_stands_until_something_changes() -> None:
-    town = Town(config(replace(RULES, min_savings_percent=90)))
+    town = Town(config(replace(RULES, consolidation_min_savings_percent=90)))
     town.go_on(2)
     first, second = (each.consolidation for each in town.seen)
     assert first is second

@@ -23,8 +23,7 @@ from manager.autoscaler.disruption.disruption_limits import (
     parse_limits,
 )
 from manager.autoscaler.disruption.schedule import BadSchedule
-from manager.autoscaler.scale_down.budgets import EmptyNodeLimit, ShrinkingGroup
-from manager.autoscaler.scale_down.inputs import ScaleDownInputs
+from manager.autoscaler.scale_down.inputs import EmptyNodeLimit, ScaleDownInputs, ShrinkingGroup
 from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from manager.autoscaler.snapshot.cluster import NodeInfo, NodeState
 from shared.errors import InvalidInput
@@ -215,7 +214,7 @@ def test_consolidation_is_off_unless_it_is_asked_for() -> None:
     found = checked_settings.load(AutoscalerSettings(consolidation="price", disruption_budgets=("20%", "3")))
     assert found.consolidation is not None
     assert [each.text for each in found.consolidation.limits.shared] == ["20%", "3"]
-    assert found.consolidation.balance == 0.5
+    assert found.consolidation.consolidation_balance == 0.5
 
 
 @pytest.mark.parametrize("more", [{"scale_down_enabled": False}, {"prices": "none", "expander": "random"}])

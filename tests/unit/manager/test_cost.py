@@ -123,3 +123,53 @@ def test_idle_offered_and_used_together_are_never_more_than_the_whole(
     assert min(found.idle, found.offered, found.used) >= 0
     assert found.idle + found.offered + found.used <= found.total + 1e-9
     assert math.isclose(sum(found.by_group.values()), found.total)
+
+
+def _by_namespace(of: cost.Cost) -> dict[str | None, cost.RequestedCost]:
+    return of.divided(lambda kind: kind.namespace)
+
+
+def test_pods_of_one_namespace_are_divided_by_their_labels() -> None:
+    pods = [
+        (0, PodInfo("shop", labels={"team": "web"}, requests={"cpu": 2000})),
+        (0, PodInfo("shop", labels={"team": "web"}, requests={"cpu": 1000})),
+        (0, PodInfo("shop", labels={"team": "data"}, requests={MID_CPU: 1000})),
+        (0, PodInfo("lab", requests={"cpu": 500})),
+    ]
+    found = cost.cluster_cost(cluster.snapshot_of_nodes([node("n0")], pods), {}, PRICES)
+    by_team = found.divided(lambda kind: kind.labels.get("team"))
+    core = by_team["web"].requested / 3
+    assert by_team[None].requested == pytest.approx(core / 2)
+    assert (by_team["data"].requested, by_team["data"].used) == pytest.approx((0.0, core))
+
+
+def test_a_namespace_costs_what_its_pods_request_at_the_prices_of_their_nodes() -> None:
+    dear = replace(node("dear"), labels={"node.kubernetes.io/instance-type": "m"})
+    pods = [
+        (0, PodInfo("shop", requests={"cpu": 2000, "memory": 2 * GIB})),
+        (0, PodInfo("shop", requests={"cpu": 1000})),
+        (1, PodInfo("shop", requests={"cpu": 1000})),
+        (1, PodInfo("data", requests={MID_CPU: 1000, BATCH_MEMORY: GIB})),
+        (2, PodInfo("data", requests={"cpu": 1000})),
+    ]
+    unpriced = replace(node("far"), state=NodeState.UPCOMING)
+    snapshot = cluster.snapshot_of_nodes([node("n0"), dear, unpriced], pods)
+    found = _by_namespace(cost.cluster_cost(snapshot, {}, FilePricing({"m": 32.0}, UNITS)))
+    assert found.keys() == {"shop", "data"}
+    assert (found["shop"].requested, found["shop"].used) == pytest.approx((6 + 1 + 3 + 2 * 3, 0.0))
+    assert (found["data"].requested, found["data"].used) == pytest.approx((0.0, 2 * 3 + 2 * 0.5))
+
+
+def test_without_prices_no_namespace_has_a_cost() -> None:
+    assert cost.cluster_cost(cluster_of(1, PodInfo("shop", requests={"cpu": 1})), {}, None).by_kind == ()
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.sampled_from("ab"), st.integers(0, 500), st.integers(0, GIB)), max_size=9)
+)
+def test_namespaces_and_what_no_pod_requests_are_the_whole(pods: list[tuple[int, str, int, int]]) -> None:
+    """No node is overcommitted, and none lends."""
+    placed = [(row, PodInfo(name, requests={"cpu": cpu, "memory": size // 2})) for row, name, cpu, size in pods]
+    found = cost.cluster_cost(cluster.snapshot_of_nodes([node(f"n{row}") for row in range(3)], placed), {}, PRICES)
+    total = sum(each.cost.requested for each in found.by_kind)
+    assert total + found.idle == pytest.approx(found.total)

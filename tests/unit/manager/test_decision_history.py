@@ -53,13 +53,13 @@ def test_the_history_of_decisions_survives_a_restart_and_is_marked_as_earlier(ke
 
     after = DecisionHistory(kept)
     after.store([], 0.0)
-    assert [each.round for each in after.earlier] == [2, 1]
+    assert [each.iteration for each in after.earlier] == [2, 1]
     assert list(after.earlier) == first
 
     after.store(rounds(1), 0.0)
     third = DecisionHistory(kept)
     third.store([], 0.0)
-    assert [each.round for each in third.earlier] == [1, 2, 1]
+    assert [each.iteration for each in third.earlier] == [1, 2, 1]
 
 
 def test_what_is_known_is_not_written_again_and_what_is_new_not_at_once(kept: Kept) -> None:
@@ -80,13 +80,13 @@ def test_what_is_known_is_not_written_again_and_what_is_new_not_at_once(kept: Ke
 
 def test_it_stays_within_its_bound_and_loses_the_oldest(kept: Kept) -> None:
     (one,) = rounds(1)
-    many = [replace(one, round=number) for number in range(5000, 0, -1)]
+    many = [replace(one, iteration=number) for number in range(5000, 0, -1)]
     DecisionHistory(kept).store(many, 0.0)
     assert kept.text is not None
     assert len(kept.text.encode()) <= decision_log.STORED_BYTES + 2
     reader = DecisionHistory(kept)
     reader.store([], 0.0)
-    assert reader.earlier[0].round == 5000
+    assert reader.earlier[0].iteration == 5000
     assert 10 < len(reader.earlier) < 5000
 
 
@@ -109,5 +109,5 @@ def test_a_write_that_another_manager_came_before_is_made_up_for(kept: Kept) -> 
     ours.store(made, 0.0)
     kept.error = None
     ours.store(made, 100.0)
-    assert [each.round for each in ours.earlier] == [7]
+    assert [each.iteration for each in ours.earlier] == [7]
     assert kept.writes == 2

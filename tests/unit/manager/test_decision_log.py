@@ -23,14 +23,14 @@ def acting(number: int) -> Iteration:
 
 
 def numbers(decision_log: DecisionLog) -> list[int]:
-    return [each.round for each in decision_log.rounds()]
+    return [each.iteration for each in decision_log.iterations()]
 
 
 def test_rounds_that_do_something_are_kept_with_all_they_say() -> None:
     decision_log = DecisionLog()
     for number in (1, 2):
         decision_log.note(acting(number))
-    assert decision_log.rounds() == [answers.plan(acting(2)), answers.plan(acting(1))]
+    assert decision_log.iterations() == [answers.plan(acting(2)), answers.plan(acting(1))]
 
 
 def test_advice_that_nobody_follows_is_told_once() -> None:
@@ -66,7 +66,7 @@ def test_what_has_happened_since_is_news() -> None:
         Iteration(2, NOW, blocked_reason="quiet", incidents=(Incident(IncidentKind.REGISTERED, "a", 2, 30.0),))
     )
     assert numbers(decision_log) == [2, 1]
-    assert decision_log.rounds()[0].incidents[0].what == "registered"
+    assert decision_log.iterations()[0].incidents[0].what == "registered"
 
 
 def test_the_oldest_rounds_go_first_by_number_and_by_size() -> None:
@@ -74,7 +74,7 @@ def test_the_oldest_rounds_go_first_by_number_and_by_size() -> None:
     for number in range(1, 6):
         decision_log.note(acting(number))
     assert numbers(decision_log) == [5, 4, 3]
-    assert [each.round for each in decision_log.rounds(1)] == [5]
+    assert [each.iteration for each in decision_log.iterations(1)] == [5]
     size = len(msgspec.json.encode(answers.plan(acting(1))))
     small = DecisionLog(most_bytes=2 * size + 10)
     for number in range(1, 6):
@@ -85,7 +85,7 @@ def test_the_oldest_rounds_go_first_by_number_and_by_size() -> None:
 def test_what_is_brief_names_few_pods_and_counts_them_all() -> None:
     decision_log = DecisionLog()
     decision_log.note(two_groups(1))
-    (short,), (whole,) = decision_log.rounds(brief=True), decision_log.rounds()
+    (short,), (whole,) = decision_log.iterations(brief=True), decision_log.iterations()
     assert [len(row.pods) for row in whole.pending] == [row.count for row in whole.pending] == [1, 5]
     assert [(len(row.pods), row.count) for row in short.pending] == [(1, 1), (3, 5)]
     assert short.options == whole.options
@@ -108,12 +108,12 @@ def test_every_round_that_is_kept_is_a_line_of_the_file(tmp_path: Path) -> None:
     decision_log.note(held("not leader", 2))
     lines = path.read_bytes().splitlines()
     assert len(lines) == 3
-    assert [msgspec.json.decode(line, type=Plan).round for line in lines[1:]] == [1, 2]
+    assert [msgspec.json.decode(line, type=Plan).iteration for line in lines[1:]] == [1, 2]
 
 
 def test_lines_go_to_standard_output_where_that_is_wanted(capsys: pytest.CaptureFixture[str]) -> None:
     DecisionLog("-").note(two_groups(7))
-    assert msgspec.json.decode(capsys.readouterr().out, type=Plan).round == 7
+    assert msgspec.json.decode(capsys.readouterr().out, type=Plan).iteration == 7
 
 
 def test_a_file_that_cannot_be_written_is_refused_at_start_and_survived_later(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import typing
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +13,20 @@ import yaml
 from manager.autoscaler import checked_settings, node_groups
 from manager.autoscaler.cloudprovider.aws.fleet import AwsOptions
 from manager.autoscaler.cloudprovider.ownership import SizeBounds
-from manager.autoscaler.decision_settings import DecisionSettings
+from manager.autoscaler.decision_settings import DecisionSettings, of_same_names
+from manager.autoscaler.disruption.rules import ConsolidationRules, DisruptionRules
 from manager.autoscaler.estimator.limits import ResourceBounds
 from manager.autoscaler.expander import ranking
 from manager.autoscaler.node_groups import PredictedPeaks, ScalingPolicy
 from manager.autoscaler.pricing.gce import GcePricing
 from manager.autoscaler.pricing.model import FirstOffered, Machine, NotOffered, PricingModel, Unpriced
 from manager.autoscaler.pricing.price_file import FilePricing
-from manager.autoscaler.scale_down.rules import (
-    ActuationOptions,
-    Delays,
-    DrainRules,
-    GroupRules,
-    Parallelism,
-    ScaleDownRules,
-)
+from manager.autoscaler.scale_down.removal_status import GroupRules, ScaleDownRules
 from manager.autoscaler.scale_up.candidate_labels import Popularity
+from manager.autoscaler.scale_up.options import EstimateRules, ScaleUpSettings
 from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from manager.autoscaler.settings.modes import Mode
+from manager.autoscaler.settings.scale_down import ActuationOptions, Delays, DrainRules, Parallelism, RemovalRules
 from manager.daemon_settings import DaemonSettings
 from shared import settings as settings_module
 from shared.errors import InvalidInput
@@ -40,7 +37,9 @@ GIB = 1 << 30
 
 
 def loaded(**settings: Any) -> DecisionSettings:
-    return checked_settings.load(AutoscalerSettings(**{"cloud_provider": "simulated", **settings}))
+    return checked_settings.load(
+        settings_module.combine(AutoscalerSettings, {"cloud_provider": "simulated", **settings})
+    )
 
 
 def flags(*argv: str) -> AutoscalerSettings:
@@ -84,18 +83,25 @@ def test_flags_have_the_names_people_know() -> None:
         "nvidia-tesla-k80": ResourceBounds(0, 4),
     }
     assert found.autoprovisioning.machine_types == {"n1-standard-1", "n1-standard-2"}
-    assert (settings.scan_interval_seconds, found.start.provision_seconds) == (20, 300)
+    assert (settings.scan_interval_seconds, found.start.max_node_provision_time_seconds) == (20, 300)
     assert found.scale_up.expanders == ("priority", "price")
     assert found.uses_priorities
     assert found.scale_up.max_nodes_total == 100
     estimates = found.scale_up.estimates
-    assert (estimates.balance_similar, estimates.fast_path, estimates.all_or_nothing) == (True, True, True)
+    assert (
+        estimates.balance_similar_node_groups,
+        estimates.fastpath_binpacking_enabled,
+        estimates.scale_up_all_or_nothing,
+    ) == (True, True, True)
 
 
 def test_without_flags_the_cluster_has_no_bounds_and_every_group_of_ours_is_enforced() -> None:
     found = loaded()
     assert found.scale_up.bounds == {}
-    assert (found.scale_up.estimates.fast_path, found.scale_up.estimates.all_or_nothing) == (False, False)
+    assert (found.scale_up.estimates.fastpath_binpacking_enabled, found.scale_up.estimates.scale_up_all_or_nothing) == (
+        False,
+        False,
+    )
     assert found.mode_of("any") is Mode.ENFORCE
     assert found.ownership.prefix == "nodeautoprovisioning"
     assert not found.autoprovisioning.enabled
@@ -103,50 +109,70 @@ def test_without_flags_the_cluster_has_no_bounds_and_every_group_of_ours_is_enfo
     assert loaded(salvo_scale_up=False).salvo_seconds is None
 
 
+def test_a_rule_takes_the_settings_that_its_fields_are_named_after_and_what_is_derived() -> None:
+    settings = AutoscalerSettings(scale_down_unneeded_time_seconds=7.0, ignore_daemonsets_utilization=True)
+    found = of_same_names(GroupRules, settings, scale_down_utilization_threshold=0.4, zero_or_max=True)
+    assert found.scale_down_gpu_utilization_threshold is settings.scale_down_gpu_utilization_threshold
+    assert (found.scale_down_unneeded_time_seconds, found.ignore_daemonsets_utilization) == (7.0, True)
+    assert (found.scale_down_utilization_threshold, found.zero_or_max) == (0.4, True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "derived"),
+    [
+        (DecisionSettings, {"prices", "consolidation"}),
+        (ScaleUpSettings, set()),
+        (EstimateRules, set()),
+        (GroupRules, {"scale_down_utilization_threshold", "scale_down_gpu_utilization_threshold"}),
+        (ScaleDownRules, set()),
+        (ConsolidationRules, set()),
+        (DisruptionRules, set()),
+    ],
+)
+def test_a_rule_has_the_types_of_the_settings_that_it_takes(kind: type[Any], derived: set[str]) -> None:
+    given, wanted = typing.get_type_hints(AutoscalerSettings), typing.get_type_hints(kind)
+    assert {name for name in given.keys() & wanted.keys() if given[name] != wanted[name]} == derived
+
+
 def test_scale_down_has_cluster_autoscalers_flags_and_defaults() -> None:
     default = loaded()
-    assert (default.scales_down, default.minds_peaks) == (True, True)
-    assert default.simulation_seconds == 30.0
+    assert (default.scale_down_enabled, default.scale_down_peaks) == (True, True)
+    assert default.scale_down_simulation_timeout_seconds == 30.0
     assert (default.scale_down, default.actuation) == (ScaleDownRules(), ActuationOptions())
     given = flags(
         *("--scale-down-enabled", "false", "--scale-down-peaks", "false", "--scale-down-unready-enabled", "false"),
         *("--scale-down-unneeded-time", "5m", "--scale-down-unready-time", "6m"),
         *("--scale-down-utilization-threshold", "0.4", "--scale-down-gpu-utilization-threshold", "0.3"),
-        *("--ignore-daemonsets-utilization", "true", "--ignore-mirror-pods-utilization", "true"),
+        *("--ignore-daemonsets-utilization", "true"),
         *("--scale-down-delay-after-add", "1m", "--scale-down-delay-after-delete", "2m"),
         *("--scale-down-delay-after-failure", "4m", "--scale-down-delay-type-local", "true"),
         *("--max-scale-down-parallelism", "7", "--max-drain-parallelism", "3", "--min-replica-count", "2"),
         *("--skip-nodes-with-system-pods", "false", "--skip-nodes-with-local-storage", "false"),
-        *("--skip-nodes-with-custom-controller-pods", "false", "--blocking-system-pod-distruption-timeout", "30m"),
-        *("--unremovable-node-recheck-timeout", "7m", "--max-bulk-soft-taint-count", "4"),
-        *("--scale-down-peak-margin-percent", "20", "--cores-total", "8:100"),
+        *("--skip-nodes-with-custom-controller-pods", "false"),
+        *("--scale-down-peak-margin-percent", "20", "--max-bulk-soft-taint-count", "4"),
+        *("--min-cpu", "8", "--max-cpu", "100"),
         *("--node-delete-delay-after-taint", "8s", "--cordon-node-before-terminating", "false"),
         *("--max-graceful-termination-sec", "60", "--max-pod-eviction-time", "3m"),
-        *("--node-deletion-delay-timeout", "9s", "--node-deletion-batcher-interval", "10s"),
-        *("--max-bulk-soft-taint-time", "2s", "--scale-down-simulation-timeout", "11s"),
-        *("--daemonset-eviction-for-occupied-nodes", "false", "--daemonset-eviction-for-empty-nodes", "true"),
+        *("--daemonset-eviction-for-occupied-nodes", "false"),
     )
     chosen = checked_settings.load(given)
-    assert (chosen.scales_down, chosen.minds_peaks, chosen.simulation_seconds) == (False, False, 11.0)
+    assert (chosen.scale_down_enabled, chosen.scale_down_peaks) == (False, False)
     assert chosen.scale_down == ScaleDownRules(
-        GroupRules(0.4, 0.3, 300.0, 360.0, ignores_daemons=True),
-        DrainRules(
+        GroupRules(0.4, 0.3, 300.0, 360.0, ignore_daemonsets_utilization=True),
+        drain=DrainRules(
             2,
-            skips_system_pods=False,
-            skips_local_storage=False,
-            skips_custom_controllers=False,
-            system_pod_seconds=1800.0,
+            skip_nodes_with_system_pods=False,
+            skip_nodes_with_local_storage=False,
+            skip_nodes_with_custom_controller_pods=False,
         ),
-        Delays(60.0, 120.0, 240.0, local=True),
-        Parallelism(7, 3),
-        {"cpu": ResourceBounds(8, 100)},
-        unready_enabled=False,
-        ignores_mirror_pods=True,
-        recheck_seconds=420.0,
-        soft_taints_at_once=4,
-        peak_margin_percent=20,
+        delays=Delays(60.0, 120.0, 240.0, scale_down_delay_type_local=True),
+        parallelism=Parallelism(7, 3),
+        bounds={"cpu": ResourceBounds(8, 100)},
+        removal=RemovalRules(
+            scale_down_unready_enabled=False, max_bulk_soft_taint_count=4, scale_down_peak_margin_percent=20
+        ),
     )
-    assert chosen.actuation == ActuationOptions(8.0, False, 60, 180.0, 9.0, 10.0, 2.0, False, True)
+    assert chosen.actuation == ActuationOptions(8.0, False, 60, 180.0, daemonset_eviction_for_occupied_nodes=False)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +188,7 @@ def test_what_goes_without_a_new_node_goes_whatever_its_utilization_where_consol
     given: dict[str, Any], thresholds: tuple[float, float]
 ) -> None:
     found = loaded(**given).scale_down.group
-    assert (found.utilization_threshold, found.gpu_utilization_threshold) == thresholds
+    assert (found.scale_down_utilization_threshold, found.scale_down_gpu_utilization_threshold) == thresholds
 
 
 def test_the_preset_decides_what_makes_labels_popular() -> None:
@@ -172,11 +198,6 @@ def test_the_preset_decides_what_makes_labels_popular() -> None:
     assert shipped.scale_up.preset is ranking.CLUSTER_AUTOSCALER
 
 
-def test_a_range_may_take_the_place_of_two_flags() -> None:
-    found = loaded(cores_total="8:64", memory_total="16:256")
-    assert found.scale_up.bounds == {"cpu": ResourceBounds(8, 64), "memory": ResourceBounds(16 * GIB, 256 * GIB)}
-
-
 @pytest.mark.parametrize(
     ("settings", "field"),
     [
@@ -184,9 +205,7 @@ def test_a_range_may_take_the_place_of_two_flags() -> None:
         ({"nodes": ("1:2:a", "1:3:a")}, "nodes[1]"),
         ({"expander": "cheapest"}, "expander"),
         ({"min_cpu": 10, "max_cpu": 5}, "min-cpu"),
-        ({"cores_total": "10:5"}, "cores-total"),
-        ({"cores_total": "1:5", "max_cpu": 5}, "cores-total"),
-        ({"memory_total": "10:5"}, "memory-total"),
+        ({"min_memory": 10, "max_memory": 5}, "min-memory"),
         ({"gpu_total": ("k80:4",)}, "gpu-total"),
         ({"gpu_total": ("k80:0:4", "k80:0:5")}, "gpu-total"),
         *(
@@ -224,7 +243,6 @@ def test_a_taint_has_a_key(field: str) -> None:
         ("--autoprovisioning-prefix", "team/pool"),
         ("--autoprovisioning-prefix", " "),
         ("--scan-interval", "inf"),
-        ("--cloud-provider-timeout", "inf"),
         ("--status-config-map-name", "Bad Name"),
         ("--status-config-map-name", ""),
     ],
@@ -270,6 +288,11 @@ def test_what_the_cloud_has_no_prices_of_at_all_has_googles() -> None:
     assert model.pod_price({"cpu": 1000}) == GcePricing().pod_price({"cpu": 1000})
 
 
+@pytest.mark.parametrize(("cloud", "marks"), [("karpenter", True), ("simulated", False)])
+def test_a_cloud_says_that_it_marks_its_own_nodes(cloud: str, marks: bool) -> None:
+    assert loaded(cloud_provider=cloud, expander="least-waste").marks_own_nodes is marks
+
+
 def test_a_file_of_prices_is_read_at_once(tmp_path: Path) -> None:
     file = tmp_path / "prices.yaml"
     file.write_text("machine_types: {m6i.xlarge: 0.192}")
@@ -295,6 +318,8 @@ def test_all_groups_of_the_file_are_ours_and_take_part_as_their_policy_says(grou
     assert [each.name for each in found.groups] == ["a", "b", "c", "d"]
     assert [(each.group.name, each.dry) for each in found.scanned] == [("b", True), ("c", False), ("d", True)]
     assert [found.scan_mode_of(each.group) for each in found.scanned] == [Mode.OBSERVE, Mode.ENFORCE, Mode.RECOMMEND]
+    own = [found.own_mode_of(each) for each in ("as", "bs", "cs", "ds", "other")]
+    assert own == [Mode.ENFORCE, Mode.OBSERVE, Mode.ENFORCE, Mode.RECOMMEND, Mode.ENFORCE]
     assert [found.answers_pending_pods(each) for each in ("as", "bs", "cs", "other")] == [True, True, False, True]
 
 
@@ -381,8 +406,8 @@ node_groups:
         ({"min_nodes": -1}, "min_nodes"),
         ({"min_nodes": 5, "max_nodes": 3}, "min_nodes"),
         ({"max_nodes": 10**25}, "max_nodes"),
-        ({"policy": "both", "provider": "aws"}, "provider"),
-        ({"policy": "utilization", "provider": "aws"}, "provider"),
+        ({"provider": "simulated"}, "provider"),
+        ({"Provider": "aws"}, "provider"),
         ({"compat": "karpenter"}, "compat"),
         ({"aws": {"resource_tagging": "yes"}}, "aws.resource_tagging"),
     ],
@@ -390,7 +415,7 @@ node_groups:
 def test_a_bad_group_is_refused_by_file_group_and_field(groups_file: Path, wrong: dict[str, Any], field: str) -> None:
     written(groups_file, {"name": "a", "cloud_provider_group_name": "as", **wrong})
     with pytest.raises(InvalidInput) as refused:
-        node_groups.load(groups_file, provider="simulated")
+        node_groups.load(groups_file)
     assert refused.value.field == f"node_groups[0].{field}"
     assert str(groups_file) in refused.value.source
 

@@ -6,24 +6,31 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from manager.nodeside import policy
 from manager.nodeside.decisions import NodeDecisions
-from manager.nodeside.noderesource import report, writing
+from manager.nodeside.noderesource import holdings, prod_first, report, writing
 from manager.nodeside.noderesource.buffer import LEAST_STEPS
+from manager.nodeside.noderesource.prod_first import ProdWaiting
 from manager.nodeside.noderesource.report import NodeReport
-from manager.nodeside.noderesource.writing import Wait, Waiting, Write, WriteReason
+from manager.nodeside.noderesource.writing import Wait, Waiting, Write, WriteReason, WriteRule
 from manager.nodeside.policy import ClusterPolicy
 from manager.nodeside.reports import EventReporter
 from manager.pods import NodeRequests, PodRecord
 from manager.settings import ManagerSettings
 from shared import names
+from shared.api.colocation import DEFAULTS
 from shared.api.core import ConfigMap, Node
 from shared.clock import ManualClock
 from shared.names import Tier
 from shared.quantity import Resources
+from tests.support import certain
 from tests.unit.manager.objects import GIB, NOW, metric, node
+from tests.unit.manager.shortfalls import mid_pod
 
+ORIGIN = names.ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE
 ALL = NodeRequests(Resources(10_000, 100 * GIB), Resources(10_000, 100 * GIB))
 
 
@@ -78,7 +85,7 @@ class World:
         return outcome
 
     def mid(self) -> Resources | None:
-        return writing.on_offer(self.node, Tier.MID)
+        return holdings.on_offer(self.node, Tier.MID)
 
 
 def reason(outcome: Write | Wait | None) -> str | None:
@@ -178,13 +185,13 @@ def test_a_node_metric_that_turns_stale_takes_every_tier_away_by_time_alone() ->
     world.report("2")
     world.look()
     assert world.mid() == Resources(2000, GIB)
-    assert writing.on_offer(world.node, Tier.BATCH) is not None
+    assert holdings.on_offer(world.node, Tier.BATCH) is not None
     world.clock.advance(15 * 60)
     assert world.decisions.due() == []
     world.clock.advance(0.1)
     assert world.decisions.due() == ["n1"]
     assert reason(world.look()) == WriteReason.DIFFERENCE
-    assert [writing.on_offer(world.node, tier) for tier in Tier] == [None, None]
+    assert [holdings.on_offer(world.node, tier) for tier in Tier] == [None, None]
 
 
 def test_a_report_dated_ahead_is_not_believed_later_either() -> None:
@@ -214,7 +221,7 @@ def test_a_report_no_formula_foresaw_costs_its_tier_and_no_other(tier: Tier) -> 
     write = world.look()
     assert isinstance(write, Write)
     assert write.shrinks
-    assert [each for each in Tier if writing.on_offer(world.node, each) is None] == [tier]
+    assert [each for each in Tier if holdings.on_offer(world.node, each) is None] == [tier]
 
 
 def test_a_node_that_cannot_be_decided_about_offers_nothing_and_is_complained_of_once(
@@ -226,13 +233,13 @@ def test_a_node_that_cannot_be_decided_about_offers_nothing_and_is_complained_of
     assert world.known.reported is not None
     world.known.reported = msgspec.structs.replace(world.known.reported, update_time=cast(float, "yesterday"))
     assert reason(world.look()) == WriteReason.DIFFERENCE
-    assert [writing.on_offer(world.node, tier) for tier in Tier] == [None, None]
+    assert [holdings.on_offer(world.node, tier) for tier in Tier] == [None, None]
     look = world.decisions.decide(world.node)
     for offer in look.decision.offers.values():
         assert offer.is_degraded
         assert "TypeError" in offer.reason
         assert "(explain.py:" in offer.reason
-    assert sum("because deciding failed" in record.getMessage() for record in caplog.records) == 1
+    assert sum("the decision failed, so" in record.getMessage() for record in caplog.records) == 1
     world.report("2")
     world.look()
     assert world.mid() == Resources(2000, GIB)
@@ -259,5 +266,59 @@ def test_only_the_tiers_that_are_managed_are_written() -> None:
         assert set(status["allocatable"]) == set(names.TIER_RESOURCES[tier])
 
 
+PODS = st.lists(st.tuples(st.integers(0, 1500), st.sampled_from(["Running", "Pending"])), max_size=4)
+CHURN = st.lists(st.tuples(st.floats(0, 400), st.integers(0, 3000), PODS), min_size=1, max_size=20)
+
+
+@given(CHURN, st.sampled_from(WriteRule))
+def test_under_churn_a_node_is_written_for_what_is_on_offer_or_once_an_interval(
+    life: list[tuple[float, int, list[tuple[int, str]]]], rule: WriteRule
+) -> None:
+    world = World(write_rule=rule)
+    last_write = None
+    for seconds, cpu_milli, pods in life:
+        world.clock.advance(seconds)
+        world.report(f"{cpu_milli}m")
+        world.known.records = tuple(mid_pod(f"p{at}", cpu, 1, phase=phase) for at, (cpu, phase) in enumerate(pods))
+        for _ in range(2):  # the second look is that at the written Node
+            metadata = msgspec.structs.replace(world.node.metadata, annotations={ORIGIN: "{}"})  # from another writer
+            world.node = msgspec.structs.replace(world.node, metadata=metadata)
+            outcome = world.look()
+            if isinstance(outcome, Write):
+                interval, now = DEFAULTS.update_time_threshold_seconds, world.clock.monotonic()
+                changes = any(change.old != change.new for change in outcome.changes.values())
+                assert changes or last_write is None or now - last_write > interval
+                last_write = now
+
+
 def _offering(resources: Collection[str]) -> Node:
     return node(mid=dict.fromkeys(resources, "7"))
+
+
+def test_while_prod_is_slowed_nothing_is_lent_anew_and_five_minutes_later_it_is_again() -> None:
+    world = World(offers="mid")
+    world.known.policy = policy.next_policy(
+        world.known.policy,
+        ConfigMap(
+            data={
+                names.CONFIG_KEY_COLOCATION: '{"enable": true}',
+                names.CONFIG_KEY_THRESHOLDS: '{"clusterStrategy": {"enable": true, "evictEnabled": true}}',
+            }
+        ),
+        source="cm",
+    )
+    world.report("2")
+    world.look()
+    assert world.mid() == Resources(2000, GIB)
+    world.clock.advance(10)
+    slowed = ProdWaiting(40.0, 1.0, world.clock.now() - 30, world.clock.now())
+    for _ in range(2):
+        world.report("2")
+        world.known.reported = msgspec.structs.replace(certain(world.known.reported), prod_waits={"cpu": slowed})
+        world.look()
+        assert world.mid() == Resources(0, 0)
+        world.clock.advance(prod_first.HOLD_SECONDS / 2 + 1)
+    world.report("2")
+    world.known.reported = msgspec.structs.replace(certain(world.known.reported), prod_waits={"cpu": slowed})
+    world.look()
+    assert world.mid() == Resources(2000, GIB)

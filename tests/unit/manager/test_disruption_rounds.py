@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.cluster_state.actions import Action, ActionKind
 from manager.autoscaler.cluster_state.replacement import DisruptionReason
 from manager.autoscaler.disruption.disruption_limits import DisruptionLimits, parse_limit
@@ -31,9 +32,9 @@ def rules(**more: Any) -> DisruptionRules:
     return DisruptionRules(**given)
 
 
-EXPIRES = rules(lifetime_seconds=12 * HOUR)
+EXPIRES = rules(max_node_lifetime_seconds=12 * HOUR)
 REPAIRS = rules(repairs=(LOCKED,))
-DRIFTS = rules(replaces_drifted=True)
+DRIFTS = rules(replace_drifted_nodes=True)
 
 
 def town_of(found: DisruptionRules, **more: Any) -> Town:
@@ -154,6 +155,16 @@ def test_no_node_is_repaired_while_too_many_are_unhealthy() -> None:
     assert not actions(town)
 
 
+def test_a_condition_that_no_node_has_is_reported_in_every_iteration() -> None:
+    town = town_of(rules(repairs=(LOCKED, RepairPolicy("Typo", "True", 600.0))))
+    town.go_on(2)
+    assert [sorted(each.invalid_objects) for each in town.seen] == [["condition KernelDeadlock", "condition Typo"]] * 2
+    lock(town, "a")
+    town.go_on(2)
+    assert town.registry.replacing is not None
+    assert [sorted(each.invalid_objects) for each in town.seen[2:]] == [["condition Typo"]] * 2
+
+
 def test_a_node_that_is_in_order_again_before_it_is_drained_stays() -> None:
     town = town_of(REPAIRS)
     lock(town, "a")
@@ -163,7 +174,7 @@ def test_a_node_that_is_in_order_again_before_it_is_drained_stays() -> None:
     town.go_on_until(lambda here: here.registry.replacing is None)
     assert "a" in town.nodes
     ends = [each.consolidation.ended for each in town.seen if each.consolidation and each.consolidation.ended]
-    assert ends == ["the replacement of a by 1 of dear is given up: there is no need of it any more"]
+    assert ends == ["the replacement of a by 1 of dear is given up: it is not needed any more"]
 
 
 Hindrance = Callable[[Town], None]
@@ -173,11 +184,10 @@ def hold_by_pod(town: Town) -> None:
     town.pods["ns/a-0"] = made_pod("a-0", "a", "3", **{"karpenter.sh/do-not-disrupt": "true"})
 
 
-def hold_by_node(town: Town) -> None:
+def hold_by_node(town: Town, mark: str = "cluster-autoscaler.kubernetes.io/scale-down-disabled") -> None:
     node = town.nodes["a"]
-    annotations = {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
     town.nodes["a"] = msgspec.structs.replace(
-        node, metadata=msgspec.structs.replace(node.metadata, annotations=annotations)
+        node, metadata=msgspec.structs.replace(node.metadata, annotations={mark: "true"})
     )
 
 
@@ -196,7 +206,7 @@ def test_a_group_may_have_its_own_lifetime_beside_groups_that_keep_their_nodes()
     town = town_of(rules(groups={"dear": EXPIRES}))
     town.go_on_until(is_over, 60)
     assert is_over(town)
-    town = town_of(rules(lifetime_seconds=12 * HOUR, groups={"dear": rules()}))
+    town = town_of(rules(max_node_lifetime_seconds=12 * HOUR, groups={"dear": rules()}))
     town.go_on(10)
     assert going(town) == []
 
@@ -243,6 +253,15 @@ def test_a_node_that_a_person_protects_stays_in_spite_of_a_grace() -> None:
     assert "a" in town.nodes
 
 
+@pytest.mark.parametrize("marks_own_nodes", [False, True])
+def test_a_mark_against_disruption_keeps_a_node_unless_its_cloud_marks_all_of_its_nodes(marks_own_nodes: bool) -> None:
+    town = Town(replace(config(None, disruption=EXPIRES), marks_own_nodes=marks_own_nodes))
+    hold_by_node(town, "karpenter.sh/do-not-disrupt")
+    town.go_on(1)
+    begun = town.registry.replacing
+    assert ([each.name for each in begun.removed] if begun else []) == (["a"] if marks_own_nodes else ["b"])
+
+
 def test_a_launch_that_fails_leaves_the_old_node() -> None:
     town = town_of(EXPIRES, stockout=True)
     town.go_on_until(lambda here: here.registry.backoffs != {})
@@ -270,6 +289,36 @@ def test_nodes_that_have_to_go_come_before_cheaper_ones() -> None:
     assert found.option.removed == ("b",)
     town.go_on_until(lambda here: here.price < 1, 60)
     assert town.price == pytest.approx(0.8), "then the rest is made cheaper"
+
+
+def test_advice_on_a_node_that_has_to_go_delays_no_replacement_of_groups_in_enforce_mode() -> None:
+    ownership = Ownership({"dear": None, "cheap": None, "foreign": None})
+    chosen = config(RULES, disruption=rules(groups={"foreign": EXPIRES}), group_modes={"foreign": Mode.RECOMMEND})
+    town = Town(replace(chosen, scale_up=replace(chosen.scale_up, ownership=ownership)))
+    town.pods["ns/f-0"] = made_pod("f-0", "f", "1500m")
+    town.go_on(1)
+    found = town.seen[0].consolidation
+    assert found is not None
+    assert found.option is not None
+    assert (found.advice, found.option.removed) == (False, ("a", "b"))
+    begun = town.registry.replacing
+    assert begun is not None
+    assert [each.name for each in begun.removed] == ["a", "b"]
+    assert said_of(town, "f").startswith(
+        "f is not replaced, AnotherReplacementFirst: Expired, it is 24h0m0s old, more than 12h0m0s"
+    )
+
+
+def test_of_two_replacements_that_are_only_advised_one_comes_first() -> None:
+    town = Town(config(RULES, mode=Mode.RECOMMEND, disruption=REPAIRS))
+    lock(town, "b")
+    town.go_on(1)
+    found = town.seen[0].consolidation
+    assert found is not None
+    assert found.option is not None
+    assert (found.advice, found.option.removed) == (True, ("b",))
+    assert [name for name, each in found.verdicts.items() if each.reason is None] == ["b"]
+    assert said_of(town, "a").startswith("a is not replaced, AnotherReplacementFirst: ")
 
 
 def test_api_events_and_metrics_tell_of_it() -> None:

@@ -70,7 +70,7 @@ def test_a_node_is_unhealthy_once_its_condition_has_lasted_longer_than_is_tolera
 def test_unhealthy_nodes_come_before_expired_ones_and_these_before_drifted_ones() -> None:
     nodes = [made("drifted", DAY), made("old", 40 * DAY), made("lost", 50 * DAY, Ready=("Unknown", 3600))]
     drifted = {"drifted": "another image", "old": "another image"}
-    found = due(*nodes, lifetime=30 * DAY, drifted=drifted, replaces_drifted=True, repairs=(LOST,))
+    found = due(*nodes, lifetime=30 * DAY, drifted=drifted, replace_drifted_nodes=True, repairs=(LOST,))
     assert list(found.items()) == [("lost", D.UNHEALTHY), ("old", D.EXPIRED), ("drifted", D.DRIFTED)]
 
 
@@ -88,7 +88,7 @@ def test_a_node_is_interrupted_once_the_cloud_announces_what_leaves_time_for_it(
 ) -> None:
     node = made("a", 40 * DAY)
     node = msgspec.structs.replace(node, spec=NodeSpec(taints=(Taint(key, "x", "NoSchedule"),)))
-    assert due(node, lifetime=30 * DAY, replaces_interrupted=asked) == {"a": found}
+    assert due(node, lifetime=30 * DAY, replace_interrupted_nodes=asked) == {"a": found}
 
 
 @pytest.mark.parametrize(
@@ -214,9 +214,19 @@ def test_a_group_of_the_file_has_its_own_rules_and_the_flags_are_the_defaults(tm
     flags: dict[str, Any] = {"replace_interrupted_nodes": True, "node_repair_conditions": ("KernelDeadlock=True:1m",)}
     found = by_group(tmp_path, **flags)
     a, b, c = (found.of_group(f"asg-{name}") for name in "abc")
-    assert (a.lifetime_seconds, a.replaces_drifted, a.replaces_interrupted, a.repairs) == (DAY, True, False, (LOST,))
-    assert (b.lifetime_seconds, b.replaces_drifted, b.replaces_interrupted, b.repairs) == (0.0, False, True, ())
-    assert (c.replaces_interrupted, c.repairs) == (True, (LOCKED,))
+    assert (a.max_node_lifetime_seconds, a.replace_drifted_nodes, a.replace_interrupted_nodes, a.repairs) == (
+        DAY,
+        True,
+        False,
+        (LOST,),
+    )
+    assert (b.max_node_lifetime_seconds, b.replace_drifted_nodes, b.replace_interrupted_nodes, b.repairs) == (
+        0.0,
+        False,
+        True,
+        (),
+    )
+    assert (c.replace_interrupted_nodes, c.repairs) == (True, (LOCKED,))
     assert found.replaces_any_drifted
     assert set(found.all_repairs) == {LOST, LOCKED}
     assert {group: [each.text for each in limits] for group, limits in found.limits.own.items()} == {
@@ -265,7 +275,7 @@ def test_a_bad_rule_of_a_group_is_refused_with_group_field_and_value(
 
 def test_rules_of_a_group_that_scales_by_utilization_are_refused(tmp_path: Path) -> None:
     scanned = {**utilized.VALID, "policy": "both", "replace_drifted_nodes": True}
-    with pytest.raises(InvalidInput, match="its nodes leave by utilization: it is for groups of policy pending-pods"):
+    with pytest.raises(InvalidInput, match="its nodes leave by utilization: the setting needs policy pending-pods"):
         by_group(tmp_path, yaml.safe_dump({"node_groups": [scanned]}))
 
 

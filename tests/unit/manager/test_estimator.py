@@ -18,7 +18,8 @@ from manager.autoscaler.estimator.problem import PackingProblem
 from manager.autoscaler.snapshot import cluster, equivalence_groups
 from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, PODS, NodeInfo, NodeState, NodeTemplate
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
-from manager.autoscaler.snapshot.pod_info import PodInfo, ReferencedObjects
+from manager.autoscaler.snapshot.pod_info import PodInfo
+from manager.autoscaler.snapshot.referenced_objects import ReferencedObjects
 from shared.api.core import Node, Pod
 from tests.support import independent_checker
 from tests.support.independent_checker import Machine

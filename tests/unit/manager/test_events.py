@@ -270,11 +270,11 @@ def test_what_a_cloud_has_noticed_is_told() -> None:
     assert about_cluster(
         incidents=[
             Incident(IncidentKind.DELETED_BY_OTHERS, "pool", 1, message="node n1 goes"),
-            Incident(IncidentKind.HELD_BACK, "pool", 2, message="2 of its nodes wait"),
+            Incident(IncidentKind.DELAYED, "pool", 2, message="2 of its nodes wait"),
         ]
     ) == [
         ("Warning", "NodeDeletedByOthers", "Group pool: node n1 goes"),
-        ("Normal", "ScaleUpHeldBack", "Group pool: 2 of its nodes wait"),
+        ("Normal", "ScaleUpDelayed", "Group pool: 2 of its nodes wait"),
     ]
 
 

@@ -92,7 +92,7 @@ def test_an_installed_expander_chooses() -> None:
     [
         ("raises", "KeyError: 'no zone'"),
         ("exits", "SystemExit: 3"),
-        ("invents", "it answers an option that it was not asked about"),
+        ("invents", "it returned an option that was not in the request"),
         ("shapeless", "TypeError"),
     ],
 )

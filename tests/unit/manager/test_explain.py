@@ -34,7 +34,7 @@ def decide(
     for each in pods:
         ledger.replace(None, record(each))
     name = found.metadata.name
-    known = Known.from_pods(ledger.requested(name), ledger.pods_on(name))
+    known = Known.from_pods(found, ledger.requested(name), ledger.pods_on(name))
     return explain.decide(found, None if reported is None else report.read(reported), known, strategy, NOW, tiers=tiers)
 
 
@@ -167,7 +167,7 @@ def test_a_formula_that_fails_costs_its_own_tier_alone(monkeypatch: pytest.Monke
 
 def test_batch_is_not_on_offer_while_nobody_says_what_the_system_uses() -> None:
     reported = metric(reclaimable=RECLAIMABLE)
-    for unknown in (None, NodeMetricInfo(), NodeMetricInfo(system_usage=ResourceMap({"cpu": "1"}))):
+    for unknown in (None, NodeMetricInfo(), NodeMetricInfo(system_usage=ResourceMap({}))):
         status = msgspec.structs.replace(reported.status, node_metric=unknown)
         offers = decide(node(), msgspec.structs.replace(reported, status=status), enabled(), [LENDER]).offers
         assert (offers[Tier.BATCH].resources, offers[Tier.BATCH].is_degraded) == (None, True)

@@ -2,15 +2,20 @@
 
 import json
 from collections.abc import Collection, Iterator, Mapping
+from itertools import combinations
 from typing import Any
 
 import httpx
 import pytest
 from fastapi import FastAPI
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
+from manager.nodeside.assumed import ASSUMED_SECONDS, MOST_ASSUMED, AssumedPods
 from manager.nodeside.noderesource import explain, report
 from manager.nodeside.noderesource.explain import Decision, Offer
+from manager.nodeside.noderesource.holdings import Holding
 from manager.nodeside.noderesource.report import NodeReport
 from manager.nodeside.scheduling import advice, bound, explained, extender
 from manager.nodeside.scheduling.advice import Advisor
@@ -95,7 +100,13 @@ def test_a_mid_pod_fits_into_what_was_decided_last_less_what_pods_hold(cluster: 
     assert advisor.refused(mid_pod(), ["n1"]) == {}
     cluster.place(mid_pod("second", on="n1"))
     (refusal,) = advisor.refused(mid_pod(), ["n1"]).values()
-    assert refusal == advice.NodeRefusal("shrunk", "Mid cpu has shrunk: offers 2, pods hold 2, pod asks 1")
+    assert refusal == advice.NodeRefusal("shrunk", "Mid cpu has shrunk: offers 2, pods request 2, this pod requests 1")
+
+
+def test_a_pod_that_was_bound_beyond_the_offer_holds_nobody_else_back(cluster: Cluster, advisor: Advisor) -> None:
+    cluster.add("n1", offers={Tier.MID: Resources(2000, 4 * GIB)})
+    cluster.place(mid_pod("thief", on="n1", phase="Pending", **{names.MID_CPU: "1000000"}))
+    assert advisor.refused(mid_pod(), ["n1"]) == {}
 
 
 def test_pods_that_have_ended_hold_nothing(cluster: Cluster, advisor: Advisor) -> None:
@@ -118,7 +129,7 @@ def test_a_prediction_that_moved_holds_a_pod_back_though_the_node_still_offers_i
     assert advisor.refused(mid_pod(), ["n1"]) == {}
     cluster.decide("n1", {Tier.MID: Resources(2000, GIB - 1)})
     assert advisor.refused(mid_pod(), ["n1"])["n1"].message == (
-        "Mid memory has shrunk: offers 1024 MiB, pods hold 0 MiB, pod asks 1.00 GiB"
+        "Mid memory has shrunk: offers 1024 MiB, pods request 0 MiB, this pod requests 1.00 GiB"
     )
     cluster.decide("n1", {Tier.MID: None})
     assert advisor.refused(mid_pod(), ["n1"])["n1"].message.startswith("Mid cpu has shrunk: offers 0,")
@@ -142,7 +153,10 @@ def test_nobody_is_held_back_by_a_tier_that_nothing_was_decided_about(cluster: C
     cluster.decide("n3", {Tier.MID: Resources()}, hold=True)
     assert advisor.refused(mid_pod(), ["n1", "n2", "n3"]) == {}
     batch = mid_pod(**{names.BATCH_CPU: "1"})
-    assert advisor.refused(batch, ["n1"])["n1"].message == "Batch cpu has shrunk: offers 0, pods hold 0, pod asks 1m"
+    assert (
+        advisor.refused(batch, ["n1"])["n1"].message
+        == "Batch cpu has shrunk: offers 0, pods request 0, this pod requests 1m"
+    )
 
 
 def test_a_pod_that_asks_for_no_tier_is_not_held_back_by_one(cluster: Cluster, advisor: Advisor) -> None:
@@ -155,9 +169,100 @@ def test_many_refusals_are_worded_alike_so_that_a_scheduler_counts_them(cluster:
     for index, name in enumerate(many):
         cluster.add(name, offers={Tier.MID: Resources(index, 0)})
     assert {refusal.message for refusal in advisor.refused(mid_pod(), many).values()} == {
-        "node(s) Mid cpu has shrunk below what the pod asks for"
+        "node(s) Mid cpu is now less than the pod requests"
     }
     assert len({refusal.message for refusal in advisor.refused(mid_pod(), many[1:]).values()}) == len(many) - 1
+
+
+# Accepted pods
+
+
+@pytest.fixture
+def quick(cluster: Cluster) -> Advisor:
+    """About nodes n1 and n2, which show 2 and offer 1."""
+    for name in ("n1", "n2"):
+        cluster.add(name, offers={Tier.MID: Resources(1000, 4 * GIB)})
+        cluster.nodes[name] = node(name, mid={names.MID_CPU: "2000", names.MID_MEMORY: str(4 * GIB)})
+    return Advisor(cluster, cluster.decisions.get, LoadAwareArgs(), ManualClock(NOW))
+
+
+def test_two_quick_pods_do_not_share_one_place(cluster: Cluster, clock: ManualClock, quick: Advisor) -> None:
+    assumed = AssumedPods(clock)
+    advisor = Advisor(cluster, cluster.decisions.get, LoadAwareArgs(), clock, assumed=assumed)
+    assert advisor.refused(mid_pod("first"), ["n1"]) == {}
+    assert advisor.refused(mid_pod("first"), ["n1"]) == {}, "a pod does not stand in its own way"
+    refusal = advisor.refused(mid_pod("second"), ["n1", "n2"])
+    assert {name: each.message for name, each in refusal.items()} == {
+        "n1": "Mid cpu has shrunk: offers 1, pods request 1, this pod requests 1"
+    }
+    cluster.place(mid_pod("first", on="n1"))
+    assumed.observe(record(mid_pod("first")), record(mid_pod("first", on="n1")))
+    assert advisor.refused(mid_pod("third"), ["n1"]).keys() == {"n1"}
+    assert advisor.refused(mid_pod("third"), ["n2"]).keys() == {"n2"}, "the second may be there"
+    assumed.observe(record(mid_pod("second")), None)
+    assert advisor.refused(mid_pod("third"), ["n2"]) == {}
+    clock.advance(ASSUMED_SECONDS)
+    assert assumed.others(record(mid_pod("fourth"))) == []
+
+
+def test_an_accepted_pod_counts_only_where_the_scheduler_has_room_for_both(cluster: Cluster, quick: Advisor) -> None:
+    """It knows where the first pod is, and names no node for the second on which both do not fit."""
+    assert quick.refused(mid_pod("first"), ["n1", "n2"]) == {}
+    large = {names.MID_CPU: "1000", names.MID_MEMORY: str(4 * GIB)}
+    assert quick.refused(mid_pod("second", **large), ["n1", "n2"]) == {}
+    cluster.nodes["n1"] = node("n1", mid={names.MID_CPU: "1000", names.MID_MEMORY: str(4 * GIB)})
+    assert quick.refused(mid_pod("third", **{names.MID_CPU: "1000"}), ["n1", "n2"]).keys() == {"n2"}
+
+
+def test_a_pod_that_is_refused_everywhere_counts_nowhere(cluster: Cluster, clock: ManualClock, quick: Advisor) -> None:
+    assumed = AssumedPods(clock)
+    advisor = Advisor(
+        cluster, cluster.decisions.get, LoadAwareArgs(), clock, assumed=assumed, why_refused=lambda _: "beyond"
+    )
+    assert advisor.refused(mid_pod("first"), ["n1"]).keys() == {"n1"}
+    assert advisor.refused(pod("prod"), ["n1"]) == {}
+    assert assumed.count() == 0
+
+
+def test_many_different_accepted_pods_count_for_all_that_the_status_has_room_for(
+    cluster: Cluster, quick: Advisor
+) -> None:
+    for index in range(7):
+        assert quick.refused(mid_pod(f"p{index}", **{names.MID_CPU: str(1 << index)}), ["n1"]) == {}
+    assert quick.refused(mid_pod("next", **{names.MID_CPU: "1"}), ["n1"]).keys() == {"n1"}
+
+
+def test_the_oldest_of_too_many_accepted_pods_no_longer_count(clock: ManualClock) -> None:
+    assumed = AssumedPods(clock)
+    for index in range(MOST_ASSUMED + 5):
+        assumed.assume(record(mid_pod(f"p{index}")), ["n1"])
+    assert assumed.count() == MOST_ASSUMED
+    assert assumed.others(record(mid_pod("q")))[0].pod.key == "default/p5"
+
+
+@given(
+    held=st.integers(0, 6),
+    others=st.lists(st.integers(1, 4), max_size=5),
+    more=st.integers(1, 4),
+    offered=st.integers(0, 12),
+    gap=st.integers(0, 6),
+)
+def test_no_placement_by_the_status_holds_more_than_the_offer(
+    held: int, others: list[int], more: int, offered: int, gap: int
+) -> None:
+    """Whichever of the accepted pods the scheduler has put on the node: what it accepts fits into the offer."""
+    status = Resources(offered + gap, 0)
+    missing = bound.shortfall(
+        {Tier.MID: Resources(more, 0)},
+        {Tier.MID: Holding(Resources(held, 0))},
+        Decision({Tier.MID: Offer(Resources(offered, 0), explanation())}, NOW),
+        NOW,
+        shown={Tier.MID: status},
+        assumed=[record(mid_pod(f"p{i}", **{names.MID_CPU: str(each)})) for i, each in enumerate(others)],
+    )
+    placements = [sum(chosen) for size in range(len(others) + 1) for chosen in combinations(others, size)]
+    totals = [held + each + more for each in placements if each == 0 or held + each + more <= status.cpu_milli]
+    assert (missing is not None) is any(total > offered for total in totals)
 
 
 def test_what_is_asked_is_the_pods_request_of_each_tier() -> None:
@@ -255,7 +360,7 @@ def test_names_are_answered_with_names_in_their_order(asked: Asked) -> None:
         "NodeNames": ["busy", "idle", "unknown"],
         "FailedNodes": {
             "full": "node(s) cpu usage exceed threshold",
-            "shrunk": "Mid cpu has shrunk: offers 999m, pods hold 0, pod asks 1",
+            "shrunk": "Mid cpu has shrunk: offers 999m, pods request 0, this pod requests 1",
         },
         "FailedAndUnresolvableNodes": {},
         "Error": "",
@@ -359,7 +464,7 @@ def test_what_schedulers_are_told_of_a_node_is_explained(cluster: Cluster, asked
         "tiers": {
             "mid": {
                 "offered": {"cpu_milli": 9000, "memory_bytes": 9 * GIB},
-                "held": {"cpu_milli": 1000, "memory_bytes": GIB},
+                "requested": {"cpu_milli": 1000, "memory_bytes": GIB},
             }
         },
     }

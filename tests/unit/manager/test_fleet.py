@@ -9,20 +9,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from manager.nodeside import answers, promises
 from manager.nodeside import fleet as fleets_module
-from manager.nodeside.answers import FleetWithdrawal
+from manager.nodeside import fleet_answers, promises
 from manager.nodeside.fleet import DAY_SECONDS, LEAST_OUTCOMES, PRIOR_SECONDS, FleetOverview
+from manager.nodeside.fleet_answers import FleetWithdrawal
 from manager.nodeside.metrics import FleetCollector
 from manager.nodeside.noderesource.report import NodeReport
 from manager.nodeside.promises import KeptPromises, WithdrawalRate
 from manager.nodeside.reports import PersistentProblems, ReportedProblem
+from manager.pods import PodRecord
 from shared.api import predictionprior
-from shared.api.nodemetric import NodeMetricSpec, Prediction, Promise, Shadow, WireTail, Withdrawal
+from shared.api.nodemetric import Prediction, Promise, PromiseDebt, Shadow, Withdrawal
+from shared.api.nodemetric_spec import NodeMetricSpec, WireTail
 from shared.api.predictionprior import Prior, Tail
 from shared.clock import ManualClock
 from shared.errors import InvalidInput
+from shared.names import PriorityClass, QoS
+from shared.node_kind import NodeKind
 from shared.quantity import Resources
+from shared.recommendation import ModelRecommendation
 from tests.unit.manager.fleets import DAY, Reports, fleet, report
 from tests.unit.manager.objects import NOW
 
@@ -143,6 +148,7 @@ def test_who_does_not_lead_sends_nothing() -> None:
         {"target_violation_percent": "nan"},
         {"outcomes": -1},
         {"peak": {"cpu": "-1"}},
+        {"memory_debt": PromiseDebt(1, cause="Bored")},
     ],
 )
 def test_who_says_what_cannot_be_is_left_out_and_the_rest_of_its_report_holds(lie: dict[str, Any]) -> None:
@@ -176,7 +182,7 @@ def test_nothing_is_recommended_by_rates_that_are_not_said_or_without_shadows() 
     silent = Prediction(promises=(Promise(DAY, outcomes=672),), shadows=(Shadow("b", 672, "0", "0", "50", "50"),))
     kept = promises.read(silent, source="NodeMetric n")
     told = promises.recommended("a", kept, NodeMetricSpec())
-    assert told == ("a", "Keep a: a has 0 outcomes of the 168 that it takes to judge it.")
+    assert told == ModelRecommendation("a", "Keep a: a has 0 outcomes of the 168 that it takes to judge it.")
     assert promises.recommended("a", promises.KeptPromises(kept.promises), NodeMetricSpec()) is None
 
 
@@ -218,6 +224,36 @@ def test_a_target_missed_by_far_for_a_day_is_said_once_and_once_more_when_that_i
     world.refresh(60, *many(2, age_seconds=-2 * DAY_SECONDS, cpu_violation_percent="1.9"))
     assert world.heard.said[1:] == [[]]
     assert [rate.is_missed for rate in world.fleet.rates] == [True, False]
+
+
+def pods(
+    requests: list[int], workload: str = "", priority_class: PriorityClass = PriorityClass.PROD
+) -> list[PodRecord]:
+    return [
+        PodRecord(f"ns/{each}", "u", "n", True, priority_class, QoS.LS, 0, Resources(milli, 1), workload=workload)
+        for each, milli in enumerate(requests)
+    ]
+
+
+def test_rates_are_told_by_the_kind_of_pods_that_nodes_lend_of() -> None:
+    small = [report(f"small{place}", cpu_violation_percent="5") for place in range(2)]
+    large = [report(f"large{place}", cpu_violation_percent="0.5") for place in range(2)]
+    world = World(*small, *large, report("empty"))
+    for one in small:
+        world.reports.pods_on[one.name] = [*pods([1000] * 4, "ns/ReplicaSet/web"), *pods([500] * 8)]
+    for one in large:
+        world.reports.pods_on[one.name] = [*pods([8000, 6000]), *pods([10] * 50, "ns/Job/j", PriorityClass.MID)]
+    world.refresh()
+    kinds = world.fleet.rates_by_kind
+    cpu = {kind: rate for kind, rates in kinds.items() for rate in rates if rate.resource == "cpu"}
+    assert {kind: (rate.nodes, rate.violated_percent) for kind, rate in cpu.items()} == {
+        NodeKind.REPLICAS: (2, 5.0),
+        NodeKind.FEW_LARGE: (2, 0.5),
+    }
+    assert sorted({row.kind for row in fleet_answers.fleet(world.fleet).kinds if row.resource == "cpu"}) == [
+        "few large pods",
+        "replicas",
+    ]
 
 
 def test_few_outcomes_raise_no_alarm() -> None:
@@ -271,6 +307,48 @@ def test_withdrawals_of_all_nodes_are_weighed_by_what_is_reclaimable() -> None:
     thrice = msgspec.structs.replace(
         few, kept=KeptPromises(withdrawals=(WithdrawalRate(DAY, (9.0, 9.0)), WithdrawalRate(28 * DAY, (5.4, 2.0))))
     )
-    told = answers.fleet(fleet(thrice, many)).withdrawal
+    told = fleet_answers.fleet(fleet(thrice, many)).withdrawal
     assert told == FleetWithdrawal(2, 28 * DAY, 2.4, 2.0)
-    assert answers.fleet(fleet(report("lends nothing"))).withdrawal is None
+    assert fleet_answers.fleet(fleet(report("lends nothing"))).withdrawal is None
+
+
+def test_the_nodes_that_broke_most_for_their_target_are_named_the_worst_first() -> None:
+    kept = report("kept", cpu_violation_percent="0.00", memory_violation_percent="0.00")
+    strict = report(
+        "strict", target_violation_percent="0.1", cpu_violation_percent="0.2", memory_violation_percent="0.5"
+    )
+    free = report("free", target_violation_percent=None)
+    growing = report("ahead", cpu_debt=PromiseDebt(1, cause="Growing"), memory_debt=PromiseDebt(1, cause="Bursting"))
+    found = fleet_answers.fleet(fleet(kept, report("usual"), strict, free, growing))
+    assert [(one.node, one.resource, one.violation_percent, one.cause) for one in found.worst_nodes] == [
+        ("strict", "memory", 0.5, ""),
+        ("ahead", "cpu", 3.0, "Growing"),
+        ("usual", "cpu", 3.0, ""),
+    ]
+    assert (found.worst_nodes[0].target_violation_percent, found.worst_nodes[0].outcomes) == (0.1, 672)
+
+
+def test_an_alarm_names_the_likely_causes_on_the_nodes_that_miss_their_target() -> None:
+    nodes = [
+        report(
+            f"{cause}{number}",
+            age_seconds=-2 * DAY_SECONDS,
+            cpu_debt=PromiseDebt(1, cause=cause),
+            cpu_violation_percent=broken,
+        )
+        for cause, number, broken in (
+            ("Correlated", 1, "3"),
+            ("Correlated", 2, "3"),
+            ("Growing", 3, "3"),
+            ("Bursting", 4, "0.9"),
+        )
+    ]
+    world = World(*nodes, report("unknown", age_seconds=-2 * DAY_SECONDS))
+    world.refresh()
+    world.refresh(DAY_SECONDS)
+    (alarm,) = world.fleet.alarms
+    assert alarm.endswith("; likely causes, by number of nodes: correlated 2, growing 1")
+
+
+def test_only_the_worst_twenty_nodes_are_named() -> None:
+    assert len(fleet_answers.fleet(fleet(*many(25))).worst_nodes) == 20

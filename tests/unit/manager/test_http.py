@@ -11,10 +11,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from manager import http
-from manager.nodeside import answers, usage_histograms
-from manager.nodeside.answers import Explained, FleetPrediction, Nodes, Status
+from manager.nodeside import answers, fleet_answers, usage_histograms
+from manager.nodeside.answers import Explained, Nodes, Status
 from manager.nodeside.decisions import KnownNode, LastWrite, Pending
-from manager.nodeside.node_prediction import PredictionRow, PromiseRow, RecommendationRow, ShadowRow, WithdrawalRow
+from manager.nodeside.fleet_answers import FleetPrediction
+from manager.nodeside.node_prediction import PredictionRow, PromiseRow, ShadowRow, WithdrawalRow
 from manager.nodeside.node_trends import MOST_SPARKLINES, NodeAmounts, NodeTrend, NodeTrends, Sparklines
 from manager.nodeside.noderesource import explain, report
 from manager.nodeside.noderesource.explain import Known
@@ -28,12 +29,13 @@ from shared.api.nodemetric import UsageHistogram
 from shared.clock import ManualClock
 from shared.names import Tier
 from shared.quantity import Resources
+from shared.recommendation import ModelRecommendation
 from tests.support import schemas
 from tests.support.local_http import LOCAL_HTTP
 from tests.unit.manager import fleets
 from tests.unit.manager.objects import GIB, NOW, enabled, metric, node
 
-FLEET = answers.fleet(fleets.fleet(fleets.report("n1"), fleets.report("n2")))
+FLEET = fleet_answers.fleet(fleets.fleet(fleets.report("n1"), fleets.report("n2")))
 HOSTILE = '<img src=x onerror="alert(1)">'
 
 REQUESTED = NodeRequests(Resources(2000, GIB), Resources(1000, GIB))
@@ -55,6 +57,14 @@ STATES = {
     ),
     HOSTILE: KnownNode(node(HOSTILE), NodeRequests(), None, None),
 }
+
+
+class SlowLoops:
+    def silent(self) -> dict[str, float]:
+        return {"worker": 12.0}
+
+    def overdue(self) -> dict[str, float]:
+        return {}
 
 
 class States:
@@ -82,8 +92,7 @@ def url() -> Iterator[str]:
         registry=CollectorRegistry(),
         status=lambda: Status("prod-1", True, False, ["pods"], False, "ns/cm", None, {}),
         fleet=lambda: FLEET,
-        unhealthy=lambda: {"worker": 12.0},
-        overdue=dict,
+        loops=SlowLoops(),
         version="1",
         now=lambda: NOW + 5,
     )
@@ -141,6 +150,30 @@ def test_the_table_tells_what_is_known_of_every_node(url: str) -> None:
     assert (second["name"], second["used"], second["reason"]) == (HOSTILE, None, "not decided yet")
 
 
+def test_answers_are_compressed_for_clients_that_can_read_it(url: str) -> None:
+    packed = LOCAL_HTTP.get(f"{url}/api/v1/nodes")
+    plain = LOCAL_HTTP.get(f"{url}/api/v1/nodes", headers={"accept-encoding": "identity"})
+    assert (packed.headers["content-encoding"], packed.headers["vary"]) == ("gzip", "Accept-Encoding")
+    assert "content-encoding" not in plain.headers
+    assert packed.content == plain.content
+    assert int(packed.headers["content-length"]) < int(plain.headers["content-length"])
+
+
+def test_an_answer_that_the_client_has_is_not_sent_again(url: str) -> None:
+    first = LOCAL_HTTP.get(f"{url}/api/v1/nodes")
+    assert (first.status_code, first.headers["cache-control"]) == (200, "private, no-cache")
+    again = LOCAL_HTTP.get(f"{url}/api/v1/nodes", headers={"if-none-match": first.headers["etag"]})
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", first.headers["etag"])
+    assert "content-type" not in again.headers
+    other = LOCAL_HTTP.get(f"{url}/api/v1/nodes/n1", headers={"if-none-match": first.headers["etag"]})
+    assert (other.status_code, other.headers["etag"] != first.headers["etag"]) == (200, True)
+
+
+def test_a_refusal_and_what_is_no_answer_of_the_api_have_no_tag_of_their_content(url: str) -> None:
+    assert "etag" not in LOCAL_HTTP.get(f"{url}/api/v1/nodes/gone").headers
+    assert "etag" not in LOCAL_HTTP.get(f"{url}/metrics").headers
+
+
 def test_an_explanation_has_every_term_and_the_last_write(url: str) -> None:
     answer = msgspec.json.decode(LOCAL_HTTP.get(f"{url}/api/v1/nodes/n1").content, type=Explained)
     assert answer.cluster == "prod-1"
@@ -168,7 +201,7 @@ def test_how_a_nodes_models_keep_their_promises_is_told_and_which_one_to_use(url
         ShadowRow("percentile", 0, None, None, None, None),
     ]
     assert told.withdrawals == [WithdrawalRow(86400, 2.1, 0.0), WithdrawalRow(28 * 86400, 1.4, None)]
-    assert told.recommended == RecommendationRow(
+    assert told.recommended == ModelRecommendation(
         "n-sigma-v2",
         "Use n-sigma-v2: n-sigma-v2 was wrong in 0.4 % of 672 outcomes and lent 36 % of cpu and 30 % of memory, with a "
         "target of 1 %; peak-mix was wrong in 3.0 % of 672 outcomes and lent 61 % of cpu and 48 % of memory.",
@@ -275,6 +308,25 @@ def test_the_page_is_small_and_without_inline_styles(url: str) -> None:
     assert not re.search(r"<style|\bstyle=", page), "the policy would refuse it"
 
 
+def test_a_file_of_the_page_that_has_not_changed_is_not_sent_again(url: str) -> None:
+    for path in ("", "page/page.css", "page/course.js"):
+        first = LOCAL_HTTP.get(f"{url}/{path}")
+        again = LOCAL_HTTP.get(f"{url}/{path}", headers={"if-none-match": first.headers["etag"]})
+        assert (first.status_code, again.status_code, again.content) == (200, 304, b"")
+        other = LOCAL_HTTP.get(f"{url}/{path}", headers={"if-none-match": 'W/"another"'})
+        assert (other.status_code, other.content) == (200, first.content)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_the_page_is_sent_without_indentation_and_comments_and_line_by_line(url: str, name: str) -> None:
+    source = importlib.resources.files("manager.page").joinpath(name).read_text().splitlines()
+    sent = LOCAL_HTTP.get(f"{url}/page/{name}").text.splitlines()
+    for line, kept in zip(source, sent, strict=True):
+        code, _, comment = line.lstrip().partition("// ")
+        assert kept in (line.lstrip(), code.rstrip())
+        assert (kept == line.lstrip()) or not re.search("[`;]$", comment), "it may be no comment"
+
+
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_the_scripts_make_no_markup_out_of_text(url: str, name: str) -> None:
     script = LOCAL_HTTP.get(f"{url}/page/{name}").text
@@ -283,8 +335,9 @@ def test_the_scripts_make_no_markup_out_of_text(url: str, name: str) -> None:
 
 def test_the_page_shows_all_that_is_told_of_a_nodes_prediction(url: str) -> None:
     script = LOCAL_HTTP.get(f"{url}/page/page.js").text
-    told = (PredictionRow, PromiseRow, ShadowRow, WithdrawalRow, RecommendationRow)
-    assert [field.name for kind in told for field in fields(kind) if field.name not in script] == []
+    told = (PredictionRow, PromiseRow, ShadowRow, WithdrawalRow)
+    names = [*(field.name for kind in told for field in fields(kind)), *ModelRecommendation.__struct_fields__]
+    assert [name for name in names if name not in script] == []
 
 
 def test_the_api_page_needs_no_network(url: str) -> None:
@@ -292,8 +345,8 @@ def test_the_api_page_needs_no_network(url: str) -> None:
     assert {"/api/v1/nodes", "/api/v1/nodes/{name}"} <= LOCAL_HTTP.get(f"{url}/openapi.json").json()["paths"].keys()
 
 
-def test_the_scripts_of_the_page_share_one_scope_and_no_name(url: str) -> None:
-    scripts = [LOCAL_HTTP.get(f"{url}/page/{name}").text for name in SCRIPTS]
+def test_the_scripts_of_the_page_share_one_scope_and_no_name() -> None:
+    scripts = [importlib.resources.files("manager.page").joinpath(name).read_text() for name in SCRIPTS]
     names = [
         name for script in scripts for name in set(re.findall(r"^(?:const|let|function) (\w+)", script, re.MULTILINE))
     ]

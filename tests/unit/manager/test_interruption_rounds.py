@@ -102,7 +102,7 @@ def town_of(found: DisruptionRules | None = None, **more: Any) -> SpotTown:
     return SpotTown(config(None, disruption=found or DisruptionRules()), **more)
 
 
-ADVICE = DisruptionRules(replaces_interrupted=True, limits=DisruptionLimits(()), pause_seconds=0.0)
+ADVICE = DisruptionRules(replace_interrupted_nodes=True, limits=DisruptionLimits(()), pause_seconds=0.0)
 
 
 def is_quiet(town: SpotTown) -> bool:
@@ -363,7 +363,7 @@ def test_a_node_that_is_taken_is_neither_consolidated_nor_a_place_for_the_pods_o
     town.go_on(2)
     decided = town.seen[-1].consolidation
     assert decided is not None
-    assert str(decided.verdicts["b"]).endswith(f"NotEligible: the cloud takes it: SpotInterruption (taint {TAKEN})")
+    assert str(decided.verdicts["b"]).endswith(f"NotEligible: the cloud deletes it: SpotInterruption (taint {TAKEN})")
     moved_to = {
         to for made in town.seen if made.scale_down for each in made.scale_down.simulated for _, to in each.moves
     }
@@ -386,7 +386,7 @@ def test_api_events_and_metrics_tell_of_it() -> None:
     assert row is not None
     said = {each.node: (each.interruption, each.reason, each.detail) for each in row.nodes if each.node in ("a", "b")}
     taken = f"SpotInterruption (taint {TAKEN})"
-    assert said["b"] == (taken, "NodeInterrupted", f"the cloud takes it: {taken}")
+    assert said["b"] == (taken, "NodeInterrupted", f"the cloud deletes it: {taken}")
     assert said["a"][0] == f"RebalanceRecommendation (taint {ADVISED})"
     (block,) = [
         each for each in plan_nodes.blocks(answers.plan(town.seen[-1])) if each and each[0].startswith("Interruptions")
@@ -411,7 +411,7 @@ def test_api_events_and_metrics_tell_of_it() -> None:
             "NodeInterrupted",
             f"the cloud may interrupt the node: RebalanceRecommendation (taint {ADVISED})",
         ),
-        ("b", WARNING, "NodeInterrupted", f"the cloud takes the node within minutes: {taken}"),
+        ("b", WARNING, "NodeInterrupted", f"the cloud deletes the node within minutes: {taken}"),
     ]
     assert told(town.seen[1], town.seen[0]) == [], "once"
     text = noted(*town.seen)

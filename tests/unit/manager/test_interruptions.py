@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from manager.autoscaler.settings.estimates import TaintRules
 from manager.autoscaler.snapshot import interruptions
 from manager.autoscaler.snapshot.cluster import NodeState, StateRules, node_info, node_state
 from manager.autoscaler.snapshot.interruptions import Interruption, InterruptionKind, read_interruption
-from manager.autoscaler.snapshot.templates import TaintRules, sanitise
+from manager.autoscaler.snapshot.templates import sanitise
 from shared.api.core import Node
 from tests.unit.manager.objects import NOW
 

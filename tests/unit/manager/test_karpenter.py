@@ -9,8 +9,7 @@ import yaml
 
 from manager.autoscaler.cloudprovider.contract import ErrorClass, GroupSpec, InstanceError, InstanceState
 from manager.autoscaler.cloudprovider.errors import Refused
-from manager.autoscaler.cloudprovider.karpenter import claims, config, departures, groups, waiting
-from manager.autoscaler.cloudprovider.karpenter.books import SoldOut
+from manager.autoscaler.cloudprovider.karpenter import claims, config, ended_claims, groups, waiting
 from manager.autoscaler.cloudprovider.karpenter.catalogue import LABEL_CAPACITY_TYPE, LABEL_NODE_POOL, CataloguePrices
 from manager.autoscaler.cloudprovider.karpenter.claims import (
     NodeClaim,
@@ -20,6 +19,7 @@ from manager.autoscaler.cloudprovider.karpenter.claims import (
 )
 from manager.autoscaler.cloudprovider.karpenter.config import KarpenterCloud, KarpenterGroup
 from manager.autoscaler.cloudprovider.karpenter.groups import BuyingState
+from manager.autoscaler.cloudprovider.karpenter.registry import SoldOut
 from manager.autoscaler.cloudprovider.node_template import LABEL_MACHINE_TYPE, LABEL_ZONE
 from manager.autoscaler.pricing.model import Machine, Unpriced
 from shared import names
@@ -139,7 +139,8 @@ def test_a_claim_of_a_nodepool_is_never_ours(labels: dict[str, str], ours: bool)
 def test_the_conditions_of_a_claim_say_how_its_machine_is(
     given: NodeClaim, age: float, state: InstanceState, error: str
 ) -> None:
-    found = claims.instance(given, age, 60.0)
+    stuck = {"web-x"} if claims.is_stuck(given, age, 60.0) else ()
+    found = claims.instance(given, stuck)
     assert (found.state, found.error.code if found.error else "") == (state, error)
     assert found.provider_id == (given.status.provider_id or "karpenter://web-x")
 
@@ -172,22 +173,22 @@ def test_a_claim_has_not_drifted_as_long_as_the_next_one_of_its_group_is_the_sam
         (
             msgspec.structs.replace(WEB, zone="b"),
             DEFAULTS,
-            "it was launched as m6i.xlarge/a/on-demand, and its group launches m6i.xlarge/b/on-demand now",
+            "it was launched as m6i.xlarge/a/on-demand, but its group launches m6i.xlarge/b/on-demand now",
         ),
         (
             WEB,
             replace(DEFAULTS, node_class=NodeClassReference("karpenter.k8s.aws", "EC2NodeClass", "other")),
-            "it was launched by EC2NodeClass default, and its group launches by EC2NodeClass other now",
+            "it was launched by EC2NodeClass default, but its group launches by EC2NodeClass other now",
         ),
         (
             msgspec.structs.replace(WEB, taints=(DEDICATED,)),
             DEFAULTS,
-            "it was launched with other taints than those of its group",
+            "it was launched with taints that differ from its group's",
         ),
         (
             WEB,
             replace(DEFAULTS, labels=(("env", "prod"),)),
-            "it was launched with another label env than its group has",
+            "it was launched with a label env that differs from its group's",
         ),
     ],
 )
@@ -231,24 +232,24 @@ LAUNCHED_ONLY = {claims.LAUNCHED: TRUE}
 @pytest.mark.parametrize(
     ("before", "events", "kind", "code"),
     [
-        (claim(), [(departures.STOCK_OUT, "none left")], ErrorClass.OUT_OF_RESOURCES, departures.STOCK_OUT),
-        (claim(), [], ErrorClass.OUT_OF_RESOURCES, departures.VANISHED),
+        (claim(), [(ended_claims.STOCK_OUT, "none left")], ErrorClass.OUT_OF_RESOURCES, ended_claims.STOCK_OUT),
+        (claim(), [], ErrorClass.OUT_OF_RESOURCES, ended_claims.VANISHED),
         (claim(), [("BadImage", "no such image")], ErrorClass.OTHER, "BadImage"),
-        (claim(conditions=LAUNCHED_ONLY), [], ErrorClass.OTHER, departures.ENDED_BEFORE_REGISTRATION),
+        (claim(conditions=LAUNCHED_ONLY), [], ErrorClass.OTHER, ended_claims.ENDED_BEFORE_REGISTRATION),
     ],
 )
 def test_a_claim_that_vanishes_before_it_is_a_node_has_failed(
     before: NodeClaim, events: list[tuple[str, str]], kind: ErrorClass, code: str
 ) -> None:
-    (failed,) = departures.failures(known(before), {}, set(), {"web-x": events}, NOW)
+    (failed,) = ended_claims.failures(known(before), {}, set(), {"web-x": events}, NOW)
     assert (failed.claim.group, failed.error.kind, failed.error.code) == ("web", kind, code)
     assert str(failed.claim.offering) == f"m6i.xlarge/a/{ON_DEMAND}"
 
 
 def test_what_we_delete_and_what_has_been_a_node_has_not_failed() -> None:
-    assert not departures.failures(known(claim()), {}, {"web-x"}, {}, NOW)
-    assert not departures.failures(known(claim(conditions=UP)), {}, set(), {}, NOW)
-    assert not departures.failures(known(claim()), {"web-x": claim()}, set(), {}, NOW)
+    assert not ended_claims.failures(known(claim()), {}, {"web-x"}, {}, NOW)
+    assert not ended_claims.failures(known(claim(conditions=UP)), {}, set(), {}, NOW)
+    assert not ended_claims.failures(known(claim()), {"web-x": claim()}, set(), {}, NOW)
 
 
 def test_a_node_that_others_delete_is_told_once_with_the_reason() -> None:
@@ -256,17 +257,17 @@ def test_a_node_that_others_delete_is_told_once_with_the_reason() -> None:
     leaving = claim(
         conditions={**UP, claims.DISRUPTION_REASON: ("True", "Expired", "")}, metadata={"deletionTimestamp": CREATED}
     )
-    (told,) = departures.foreign_deletions(known(up), {"web-x": leaving}, set())
+    (told,) = ended_claims.deletions_by_others(known(up), {"web-x": leaving}, set())
     assert (told.node, told.reason) == ("n1", "Expired")
-    assert not departures.foreign_deletions(known(leaving), {}, set())  # it is being told already
-    assert not departures.foreign_deletions(known(up), {"web-x": leaving}, {"web-x"})
-    assert [each.node for each in departures.foreign_deletions(known(up), {}, set())] == ["n1"]
+    assert not ended_claims.deletions_by_others(known(leaving), {}, set())  # it is being told already
+    assert not ended_claims.deletions_by_others(known(up), {"web-x": leaving}, {"web-x"})
+    assert [each.node for each in ended_claims.deletions_by_others(known(up), {}, set())] == ["n1"]
     at_once = claim(conditions=UP, nodeName="n1", metadata={"deletionTimestamp": CREATED})
-    assert [each.node for each in departures.foreign_deletions(known(claim()), {"web-x": at_once}, set())] == ["n1"]
+    assert [each.node for each in ended_claims.deletions_by_others(known(claim()), {"web-x": at_once}, set())] == ["n1"]
 
 
 OFFERING = claim().offering
-OUT_OF_STOCK = InstanceError(ErrorClass.OUT_OF_RESOURCES, departures.STOCK_OUT, "none left")
+OUT_OF_STOCK = InstanceError(ErrorClass.OUT_OF_RESOURCES, ended_claims.STOCK_OUT, "none left")
 
 
 def test_one_claim_tries_an_offering_that_never_launched_and_one_that_did_has_no_bound() -> None:
@@ -288,7 +289,7 @@ def test_an_offering_has_launched_once_a_claim_of_it_has_a_machine(cloud: Karpen
     [
         ((), [claim()], None, "", "staying"),
         ((str(OFFERING),), [], None, "", "ready"),
-        ((), [claim()], OUT_OF_STOCK, "", departures.STOCK_OUT),
+        ((), [claim()], OUT_OF_STOCK, "", ended_claims.STOCK_OUT),
         ((str(OFFERING),), [], None, "not in the catalogue any more", waiting.NOT_TRIED),
         ((), [], None, "", waiting.NOT_TRIED),
     ],
@@ -327,7 +328,7 @@ def test_an_offering_that_is_sold_out_is_left_alone_for_a_while(cloud: Karpenter
     assert (cheaper.zone, other.zone) == ("b", "a")
     assert cheaper.name != other.name  # so that the failure of one backs off that one
     in_b = GroupSpec("m6i.xlarge", PREFIX, {LABEL_ZONE: "b"})
-    with pytest.raises(Refused, match=r"out of stock, tried again in 60 s: none left"):
+    with pytest.raises(Refused, match=r"out of stock, retried in 60 s: none left"):
         state.made_of(in_b, NOW)
     assert state.refusal(cheaper, NOW).endswith("none left")
     assert not state.refusal(other, NOW)
@@ -336,9 +337,9 @@ def test_an_offering_that_is_sold_out_is_left_alone_for_a_while(cloud: Karpenter
 @pytest.mark.parametrize(
     ("labels", "problem"),
     [
-        ({"karpenter.sh/nodepool": "default"}, "not a group's to set"),
+        ({"karpenter.sh/nodepool": "default"}, "a group must not set labels of this domain"),
         ({"karpenter.k8s.aws/instance-family": "c6i"}, "'m6i' on all of them"),
-        ({"karpenter.k8s.aws/instance-hypervisor": "nitro"}, "not a group's to set"),
+        ({"karpenter.k8s.aws/instance-hypervisor": "nitro"}, "a group must not set labels of this domain"),
         ({"topology.kubernetes.io/zone": "c"}, "not offered in c"),
         ({"karpenter.sh/capacity-type": SPOT}, "not offered in spot"),
         ({"kubernetes.io/arch": "arm64"}, "'amd64' on all of them"),

@@ -92,7 +92,7 @@ def predicted(side: Side, *, age_seconds: float = 0.0, history: int = 80, peak: 
     usage = {"koord-mid": Resources(300, GIB), "koord-prod": Resources(700, GIB)}
     side.known.reported = msgspec.structs.replace(
         report.read(metric(age_seconds=age_seconds)),
-        peak=Resources(2000, 2 * GIB) if peak else None,
+        peak=Resources(2000, 2 * GIB) if peak else (None, None),
         history_percent=history,
         pods={name: ReportedUsage(name, *each) for name, each in usage.items()},
     )
@@ -109,6 +109,18 @@ def test_peaks_are_told_of_nodes_whose_reports_are_fresh_and_have_learned_enough
 def test_of_a_node_that_reports_nothing_to_be_trusted_no_peak_is_known(report_of: dict[str, Any]) -> None:
     side, there = Side(), node(created_at=OLD)
     predicted(side, **report_of)
+    assert side.lending.peaks([there]) == {}
+
+
+@pytest.mark.parametrize(
+    "lacking",
+    [{"peak": (2000, None)}, {"peak": (None, GIB)}, {"pods": {"p": ReportedUsage("koord-mid", None, GIB)}}],
+)
+def test_of_a_node_whose_report_lacks_a_resource_no_peak_is_known(lacking: dict[str, Any]) -> None:
+    side, there = Side(), node(created_at=OLD)
+    predicted(side)
+    assert side.known.reported is not None
+    side.known.reported = msgspec.structs.replace(side.known.reported, **lacking)
     assert side.lending.peaks([there]) == {}
 
 

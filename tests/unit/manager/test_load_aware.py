@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from manager.nodeside.noderesource.prod_first import ProdWaiting
 from manager.nodeside.noderesource.report import NodeReport, ReportedUsage, read
 from manager.nodeside.scheduling import args as arguments
 from manager.nodeside.scheduling import estimate, loadaware
@@ -15,16 +16,8 @@ from manager.nodeside.scheduling.args import LoadAwareArgs
 from manager.nodeside.scheduling.loadaware import Incoming
 from manager.pods import Estimation, PodRecord
 from shared import names
-from shared.api.nodemetric import (
-    AggregatedUsage,
-    MetricCollectPolicy,
-    NodeMetric,
-    NodeMetricInfo,
-    NodeMetricSpec,
-    NodeMetricStatus,
-    Prediction,
-    ResourceMap,
-)
+from shared.api.nodemetric import AggregatedUsage, NodeMetric, NodeMetricInfo, NodeMetricStatus, Prediction, ResourceMap
+from shared.api.nodemetric_spec import MetricCollectPolicy, NodeMetricSpec
 from shared.errors import InvalidInput
 from shared.names import PriorityClass, QoS
 from shared.quantity import Resources
@@ -227,6 +220,18 @@ def test_prod_usage_is_that_of_pods_reported_as_prod_and_the_estimate_of_those_t
     assert load.prod_used.cpu_milli == 300 + 1000 + 850
 
 
+@pytest.mark.parametrize(
+    ("reported", "used"),
+    [((1000, GIB), (1000, GIB)), ((None, GIB), (850, GIB)), ((1000, None), (1000, 751_619_277))],
+)
+def test_a_resource_that_is_not_reported_of_a_prod_pod_is_expected(
+    reported: tuple[int | None, int | None], used: tuple[int, int]
+) -> None:
+    report = a_report(pods={"default/p": ReportedUsage("koord-prod", *reported)})
+    load = loadaware.load(node(), report, [a_pod()], args(prodUsageThresholds={"cpu": 30}))
+    assert load.prod_used == used
+
+
 def test_an_aggregate_stands_in_for_the_usage() -> None:
     chosen = args(aggregated={"usageThresholds": {"cpu": 50}, "usageAggregationType": "p95"})
     usages = aggregated(
@@ -278,13 +283,6 @@ def test_a_node_sets_its_own_thresholds() -> None:
 def test_an_annotation_that_means_nothing_sets_nothing(text: str) -> None:
     found = node(annotations={names.ANNOTATION_USAGE_THRESHOLDS: text})
     assert loadaware.limits_of(found, args()).usage == args().usage_thresholds
-
-
-def test_usage_is_held_against_what_the_node_had_before_it_was_amplified() -> None:
-    found = node(cpu="20", annotations={names.ANNOTATION_RAW_ALLOCATABLE: '{"cpu": "10"}'})
-    assert loadaware.allocatable_of(found) == Resources(10_000, 100 * GIB)
-    found = node(cpu="20", annotations={names.ANNOTATION_RAW_ALLOCATABLE: "{"})
-    assert loadaware.allocatable_of(found) == Resources(20_000, 100 * GIB)
 
 
 # Pods that are not measured yet
@@ -449,3 +447,11 @@ def test_arguments_that_mean_nothing_are_named(document: object, named: str) -> 
         arguments.parse(document, source="args.yaml")
     assert str(refusal.value).startswith("args.yaml: ")
     assert named in str(refusal.value)
+
+
+def test_a_node_whose_prod_pods_wait_too_long_is_the_last_choice_while_they_do() -> None:
+    def waits(since: float | None) -> dict[str, ProdWaiting]:
+        return {names.CPU: ProdWaiting(30.0, 1.0, since, NOW - 100)}
+
+    assert scored(a_report(prod_waits=waits(NOW - 60)), args()) == 0
+    assert scored(a_report(prod_waits=waits(None)), args()) == scored(a_report(), args()) > 0

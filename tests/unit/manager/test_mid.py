@@ -15,6 +15,7 @@ from shared.api.colocation import ColocationStrategy, MidFormula
 from shared.explanation import Explanation
 from shared.quantity import Resources
 from tests.unit.manager.objects import GIB, node_report
+from tests.unit.manager.sums import assert_sums_are_right
 
 ALLOCATABLE = Resources(32_000, 64 * GIB)
 
@@ -25,9 +26,9 @@ def situation(
     allocatable: Resources = ALLOCATABLE,
     prod: Resources = NOTHING,
     usage: Resources | None = None,
-    peak: Resources | None = None,
+    peak: tuple[int | None, int | None] = (None, None),
     lately: Resources = NOTHING,
-    system_usage: Resources | None = NOTHING,
+    system_usage: tuple[int | None, int | None] = NOTHING,
     model: str = "",
 ) -> NodeSituation:
     return NodeSituation(
@@ -138,7 +139,7 @@ SITUATIONS = st.builds(
     allocatable=AMOUNTS,
     prod=AMOUNTS,
     usage=st.none() | AMOUNTS,
-    peak=st.none() | AMOUNTS,
+    peak=st.tuples(*[st.none() | each for each in (st.integers(0, 10**7), st.integers(0, 1 << 50))]),
     lately=AMOUNTS,
 )
 
@@ -251,9 +252,9 @@ def test_of_what_pods_requested_never_more_is_reclaimed_than_the_peak_leaves(
         if mid.STATIC_RESERVED in value:
             continue
         requested, limit = seen.most_requested[where], seen.most_requested[where]
-        peak = seen.report.peak if seen.report else None
+        peak = seen.report.peak[where] if seen.report else None
         if strategy.formula is not MidFormula.UPSTREAM and peak is not None:
-            limit = max(0, requested - peak[where])
+            limit = max(0, requested - peak)
         room = value["unallocated"] if strategy.formula is not MidFormula.SEED else 0
         assert each.result <= limit + room
         assert mid.LIMIT not in value or value[mid.RECLAIMABLE] > value[mid.LIMIT]
@@ -262,9 +263,32 @@ def test_of_what_pods_requested_never_more_is_reclaimed_than_the_peak_leaves(
 @given(STRATEGIES, SITUATIONS)
 def test_what_nobody_measured_never_raises_mid(strategy: ColocationStrategy, seen: NodeSituation) -> None:
     assert seen.report is not None
-    unmeasured = msgspec.structs.replace(seen.report, usage=None, system_usage=None)
+    unmeasured = msgspec.structs.replace(seen.report, usage=None, system_usage=(None, None))
     known, unknown = (
         mid.calculate(strategy, msgspec.structs.replace(seen, report=report)) for report in (seen.report, unmeasured)
     )
     assert unknown.cpu.result <= known.cpu.result
     assert unknown.memory.result <= known.memory.result
+
+
+@given(STRATEGIES, SITUATIONS, st.integers(0, 1000), st.booleans())
+def test_every_sum_of_koordinators_formula_is_right_as_it_is_shown(
+    strategy: ColocationStrategy, seen: NodeSituation, permille: int, is_measured: bool
+) -> None:
+    strategy = msgspec.structs.replace(strategy, mid_formula=MidFormula.UPSTREAM)
+    if not is_measured and seen.report is not None:
+        seen = msgspec.structs.replace(seen, report=msgspec.structs.replace(seen.report, usage=None))
+    assert_sums_are_right(mid.reason(mid.calculate(strategy, seen, Learned(Share(permille, 40), Share(permille, 40)))))
+
+
+@pytest.mark.parametrize(
+    ("system", "lent"),
+    [((1500, 0), (8500, 100)), ((None, 0), (0, 100)), ((1500, None), (8500, 0)), ((None, None), (0, 0))],
+)
+def test_nothing_unallocated_of_a_resource_is_lent_while_the_use_of_the_system_is_unknown(
+    system: tuple[int | None, int | None], lent: tuple[int, int]
+) -> None:
+    strategy = ColocationStrategy(mid_formula=MidFormula.UPSTREAM, mid_unallocated_percent=100, mid_buffer="off")
+    found = situation(reclaimable=NOTHING, allocatable=Resources(10_000, 100), usage=NOTHING, system_usage=system)
+    explained = mid.calculate(strategy, found)
+    assert (explained.cpu.result, explained.memory.result) == lent

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from manager.nodeside.nodemetric import lifecycle, spec
 from shared.api.colocation import DEFAULTS, NodePredictPolicy, NodeStrategy
-from shared.api.nodemetric import (
+from shared.api.nodemetric_spec import (
     MetricCollectPolicy,
     NodeMetricSpec,
     PredictionPrior,

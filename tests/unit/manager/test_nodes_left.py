@@ -13,13 +13,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from deploy import plan_table
 from manager.autoscaler.cluster_state.actions import LIKELY_TO_GO, Action, ActionKind
-from manager.autoscaler.iteration import GroupScan, Iteration, ScanResult
+from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.reporting import answers, events, group_rows, node_rows, node_status, status
 from manager.autoscaler.reporting.answers import NodesLeft, Plan
 from manager.autoscaler.reporting.decision_log import DecisionLog
-from manager.autoscaler.reporting.gauges import ClusterAutoscalerOptions
 from manager.autoscaler.reporting.metrics import AutoscalerMetrics
-from manager.autoscaler.reporting.metrics_escalator import EscalatorNames
 from manager.autoscaler.reporting.node_rows import NodeLeft
 from manager.autoscaler.scale_down import removal_status
 from manager.autoscaler.scale_down.removal_status import (
@@ -60,22 +58,22 @@ def scanned(scan: Scan, **more: Any) -> dict[str, tuple[str, str]]:
     ("node", "standing", "reason", "detail"),
     [
         ("empty", "goes", "", "it is empty"),
-        ("idle", "unneeded", "NotUnneededLongEnough", "not needed for 1m0s, and goes after more than 10m0s"),
+        ("idle", "unneeded", "NotUnneededLongEnough", "not needed for 1m0s, and is deleted after more than 10m0s"),
         ("stuck", "needed", "BlockedByPod", "pod ns/bare no controller would make it again (NotReplicated)"),
-        ("alone", "needed", "NotAutoscaled", "it is of no group that may shrink"),
+        ("alone", "needed", "NotAutoscaled", "it belongs to no node group that may shrink"),
         ("way", "leaving", "CurrentlyBeingDeleted", "draining: underutilized, waits for ns/slow"),
         ("lost", "gone", "", "gone: underutilized"),
         (
             "full",
             "needed",
             "NotUnderutilized",
-            "it was to go, which failed: a budget keeps ns/db; 75.0% of its cpu is requested, more than 50.0%",
+            "its deletion failed: a budget keeps ns/db; 75.0% of its cpu is requested, more than 50.0%",
         ),
         (
             "jobs0",
             "needed",
-            "other nodes of its group go first",
-            "other nodes of its group go first; below the lower threshold: 0.0 % of cpu",
+            "other nodes of its group are deleted first",
+            "other nodes of its group are deleted first; below the lower threshold: 0.0 % of cpu",
         ),
         ("jobs1", "unneeded", "below the lower threshold", "is tainted now: below the lower threshold: 0.0 % of cpu"),
     ],
@@ -183,18 +181,18 @@ def test_a_scan_says_of_its_marked_nodes_why_they_are_still_there() -> None:
     assert found["ripe0"] == (NodeStanding.GOES, "tainted, empty for long enough")
     assert found["kept0"] == (NodeStanding.UNNEEDED, "tainted, protected from deletion")
     assert found["forced0"] == (NodeStanding.GOES, "tainted, forced, and empty")
-    assert found["c0"] == (NodeStanding.NEEDED, "cordoned, and so left alone")
+    assert found["c0"] == (NodeStanding.NEEDED, "cordoned, so the autoscaler does not change it")
     assert found["n0"] == (NodeStanding.NEEDED, "between the thresholds: 50.0 % of cpu")
 
 
-def test_a_scan_says_what_comes_back_and_what_a_lock_keeps() -> None:
+def test_a_scan_says_what_comes_back_and_that_a_lock_keeps_what_is_tainted() -> None:
     busy = seen((*nodes(2), *nodes(1, "t", tainted_for=5)), pod("p", 4000))
     assert scanned(utilized.decided(rules_of(), busy))["t0"] == (
         NodeStanding.NEEDED,
-        "its taint is taken off: above the scale-up threshold: 200.0 % of cpu",
+        "its taint is removed: above the scale-up threshold: 200.0 % of cpu",
     )
     held = utilized.decided(rules_of("escalator"), busy, Memory(lock=ScaleLock(NOW - 10, 4)))
-    assert scanned(held)["t0"] == (NodeStanding.UNNEEDED, "tainted; a scale-up is under way: 200.0 % of cpu")
+    assert scanned(held)["t0"] == (NodeStanding.UNNEEDED, "tainted, within its soft grace period")
 
 
 def test_a_dry_scan_says_would() -> None:
@@ -245,7 +243,13 @@ def test_what_is_done_with_nodes_is_told_on_them_and_on_the_status() -> None:
         ("ConfigMap", "status", "Normal", "ScaleDown", "Scale-down: node lost removed with drain"),
         ("Node", "lost", "Normal", "ScaleDown", "marked the node as toBeDeleted/unschedulable"),
         ("Node", "lost", "Normal", "ScaleDown", "nodes removed by cluster autoscaler"),
-        ("ConfigMap", "status", "Warning", "ScaleDownFailed", "Scale-down: node full stays: a budget keeps ns/db"),
+        (
+            "ConfigMap",
+            "status",
+            "Warning",
+            "ScaleDownFailed",
+            "Scale-down: node full is not deleted: a budget keeps ns/db",
+        ),
         ("Node", "full", "Warning", "ScaleDownFailed", "failed to remove the node: a budget keeps ns/db"),
     ]
 
@@ -339,7 +343,7 @@ def test_nodes_that_a_scan_deletes_are_told_as_scaled_down() -> None:
 class Scrape:
     def __init__(self, *made: Iteration) -> None:
         self._registry = CollectorRegistry()
-        metrics = AutoscalerMetrics(self._registry, ClusterAutoscalerOptions())
+        metrics = AutoscalerMetrics(self._registry)
         for each in made:
             metrics.note(each)
 
@@ -350,20 +354,15 @@ class Scrape:
     def ours(self, name: str, **labels: str) -> float | None:
         return self._registry.get_sample_value(f"headroom_autoscaler_{name}", labels)
 
-    def theirs(self, name: str, **labels: str) -> float | None:
-        return self._registry.get_sample_value(f"cluster_autoscaler_{name}", labels)
-
 
 def test_a_scrape_shows_who_could_go_who_stays_and_who_is_on_the_way() -> None:
     scrape = Scrape(MADE)
-    assert scrape.ours("unneeded_nodes", group="pool") == scrape.theirs("unneeded_nodes_count") == 2
+    assert scrape.ours("unneeded_nodes", group="pool") == 2
     for reason in ("BlockedByPod", "NotAutoscaled", "NotUnderutilized", "NotUnneededLongEnough"):
         assert scrape.ours("unremovable_nodes", reason=reason) == 1
-        assert scrape.theirs("unremovable_nodes_count", reason=reason) == 1
     assert (scrape.ours("leaving_nodes", stage="draining"), scrape.ours("leaving_nodes", stage="marking")) == (1, 0)
-    assert scrape.theirs("pending_node_deletions") == 1
     assert scrape.ours("savable_cost_per_hour") == 32.0
-    assert scrape.ours("scale_down_in_cooldown") == scrape.theirs("scale_down_in_cooldown") == 0
+    assert scrape.ours("scale_down_in_cooldown") == 0
     assert scrape.ours("scan_utilization_percent", group="jobs", resource="cpu") == 0
     assert scrape.ours("scan_delta", group="jobs") == -5
     assert scrape.ours("scan_nodes", group="jobs", state="untainted") == 2
@@ -380,13 +379,10 @@ def test_removals_are_counted_once_by_kind_and_result_with_their_pods() -> None:
     over = replace(between, leaving=())
     scrape = Scrape(begun, between, gone, over)
     assert scrape.ours("node_removals_total", kind="underutilized", result="done") == 1
-    assert scrape.theirs("scaled_down_nodes_total", reason="underutilized", gpu_resource_name="", gpu_name="") == 1
     assert scrape.ours("evicted_pods_total", result="done") == 1
-    assert scrape.theirs("evicted_pods_total", eviction_result="succeeded") == 1
     failed = replace(between, leaving=(replace(way, stage=DeletionStage.FAILED, error="a budget"),))
     scrape = Scrape(begun, between, failed, over)
     assert scrape.ours("node_removals_total", kind="underutilized", result="failed") == 1
-    assert scrape.theirs("evicted_pods_total", eviction_result="failed") == 1
     assert scrape.ours("evicted_pods_total", result="done") == 0
 
 
@@ -404,7 +400,7 @@ def test_what_keeps_all_nodes_for_a_while_is_shown() -> None:
     found = node_rows.scale_down_row(cooling)
     assert found is not None
     assert found.cooldown == "nodes were added not long ago; nothing is deleted for another 9m0s"
-    assert Scrape(cooling).theirs("scale_down_in_cooldown") == 1
+    assert Scrape(cooling).ours("scale_down_in_cooldown") == 1
 
 
 def test_the_status_counts_candidates_of_cluster_and_groups() -> None:
@@ -424,7 +420,7 @@ def test_a_way_that_ended_is_news_and_needed_nodes_are_not_kept(tmp_path: Path) 
     quiet = replace(MADE, actions=(), leaving=())
     for number, made in enumerate([quiet, quiet, replace(quiet, leaving=MADE.leaving[1:2])], start=1):
         decision_log.note(replace(made, number=number))
-    assert [each.round for each in decision_log.rounds()] == [3, 1]
+    assert [each.iteration for each in decision_log.iterations()] == [3, 1]
     kept = msgspec.json.decode((tmp_path / "decisions").read_bytes().splitlines()[0], type=Plan).scale_down
     assert kept is not None
     assert {row.standing for row in kept.nodes} == {"goes", "unneeded"}
@@ -436,100 +432,18 @@ def test_the_table_counts_by_reason_and_names_the_rest_on_request() -> None:
     plan = answers.plan(MADE)
     table = plan_table.render(plan, group_rows.groups(MADE))
     for words in (
-        "3 nodes could go, 1 of them now (16.0000 $/h, 11,680 $/month):",
-        "Nodes on their way out:",
+        "3 nodes could be deleted, 1 of them now (16.0000 $/h, 11,680 $/month):",
+        "Nodes being deleted:",
         "way   pool   draining",
         "jobs: jobs1 would be tainted",
     ):
         assert words in table
-    assert "5 nodes stay" not in table
+    assert "5 nodes are not deleted" not in table
     assert plan.scale_down is not None
     many = replace(plan, scale_down=replace(plan.scale_down, nodes=plan.scale_down.nodes[:1] * 30))
     groups = group_rows.groups(MADE)
     assert "and 10 more: 10 goes (more of them: --top N, --all-nodes)" in plan_table.render(many, groups)
     assert "--all-nodes" not in plan_table.render(many, groups, all_nodes=True)
-
-
-def test_escalators_metrics_are_there_on_request_under_their_names() -> None:
-    registry = CollectorRegistry()
-    metrics = AutoscalerMetrics(registry, escalators=EscalatorNames("simulated", {"jobs": "pool"}))
-    (decision,) = MADE.scans
-    pods = (pod("big", 700, "jobs0"), pod("waits", 300), pod("pulls", 500, "jobs0", phase="Pending"))
-    observed = seen(nodes(2, "jobs"), *pods)
-    kept = Action(ActionKind.DELETE_NODES, "pool", nodes=("jobs1",), error="no")
-    metrics.scanned(ScanResult((GroupScan(decision, (kept,), observed, 3, held_seconds=121.0, lags=(45.0, 95.0)),)))
-    metrics.note(MADE)
-    metrics.note(replace(MADE, scans=()))
-
-    def value(name: str, **labels: str) -> float | None:
-        return registry.get_sample_value(f"escalator_{name}", labels)
-
-    assert value("run_count") == 1
-    shown = {
-        name: value(f"node_group_{name}", node_group="jobs") for name in ("nodes", "untainted_nodes", "tainted_nodes")
-    }
-    assert shown == {"nodes": 2, "untainted_nodes": 2, "tainted_nodes": 0}
-    assert (value("node_group_scale_delta", node_group="jobs"), value("node_group_taint_event", node_group="jobs")) == (
-        -5,
-        1,
-    )
-    assert (
-        value("node_group_cpu_percent", node_group="jobs"),
-        value("node_group_cpu_capacity", node_group="jobs"),
-    ) == (0, 2000)
-    assert value("node_group_unhealthy_nodes", node_group="jobs") == 1, "1 is healthy, as in Escalator"
-    named = {"cloud_provider": "simulated", "id": "pool", "node_group": "jobs"}
-    sizes = [value(f"cloud_provider_{name}", **named) for name in ("min_size", "max_size", "target_size", "size")]
-    assert sizes == [0, 100, 2, 3]
-
-    def of_jobs(*names: str) -> list[float | None]:
-        return [value(f"node_group_{name}", node_group="jobs") for name in names]
-
-    assert of_jobs("pods", "cpu_request_largest_pending_cpu", "mem_request_largest_pending_mem") == [3, 500, 500]
-    assert of_jobs("cpu_capacity_largest_available_cpu", "mem_capacity_largest_available_mem") == [1000, 1000]
-    assert of_jobs("scale_lock_duration_sum", "node_registration_lag_count") == [121, 2]
-    assert value("node_group_node_registration_lag_bucket", node_group="jobs", le="60.0") == 1
-    assert value("node_delete_errors", node_group="jobs", node="jobs1") == 1
-    served = {line.split()[2] for line in generate_latest(registry).decode().splitlines() if line.startswith("# TYPE")}
-    assert {f"escalator_{name}" for name in ESCALATORS} <= served
-    assert "escalator_run_count" not in Scrape(MADE).text
-
-
-OF_GROUPS = (
-    "untainted_nodes",
-    "tainted_nodes",
-    "force_tainted_nodes",
-    "cordoned_nodes",
-    "nodes",
-    "pods",
-    "unhealthy_nodes",
-    "mem_percent",
-    "cpu_percent",
-    "mem_request",
-    "cpu_request",
-    "mem_capacity",
-    "cpu_capacity",
-    "taint_event",
-    "untaint_event",
-    "pods_evicted",
-    "scale_lock",
-    "scale_delta",
-    "scale_lock_check_was_locked",
-    "scale_lock_duration",
-    "node_registration_lag",
-)
-ESCALATORS = (
-    "run_count",
-    "node_delete_errors",
-    *(f"cloud_provider_{name}" for name in ("min_size", "max_size", "target_size", "size")),
-    *(f"node_group_{name}" for name in OF_GROUPS),
-    *(
-        f"node_group_{what}_{name}_{by}"
-        for what in ("cpu", "mem")
-        for name in ("request_largest_pending", "capacity_largest_available")
-        for by in ("cpu", "mem")
-    ),
-)
 
 
 LEAVING = st.builds(

@@ -28,7 +28,8 @@ def run(expression: str, **given: object) -> Any:
     """What a function of the page's scripts returns; `given` are its constants."""
     constants = "".join(f"const {name} = {json.dumps(value)};\n" for name, value in given.items())
     scripts = "\n".join(
-        (PAGE / name).read_text() for name in ("course.js", "histogram.js", "spending.js", "nodes.js", "workloads.js")
+        (PAGE / name).read_text()
+        for name in ("course.js", "histogram.js", "spending.js", "nodes.js", "workloads.js", "headline.js")
     )
     program = f"{scripts}\n{{\n{constants}console.log(JSON.stringify({expression}));\n}}"
     assert NODE_JS is not None
@@ -386,13 +387,68 @@ def test_a_histogram_says_how_much_of_the_time_and_how_far_the_promise_is_from_t
     ]
     assert (found["marks"], found["peak"]) == ([["p50", 0.7], ["p99", 1.8]], 2.25)
     said = run(
-        """[2250, 900, null].map(peak => marginOf(histogramOf({ ...answer, peak }), "cores"))""", answer=HISTOGRAM
+        """[2250, 900, null].map(peak => distanceOf(histogramOf({ ...answer, peak }), "cores"))""", answer=HISTOGRAM
     )
     assert said == [
-        "p50 0.70, p99 1.80 cores; the promised peak 2.25 has a margin of 0.45 (25.0 %) above p99",
-        "p50 0.70, p99 1.80 cores; the promised peak 0.90 has a margin of 0.90 (50.0 %) below p99",
+        "p50 0.70, p99 1.80 cores; the promised peak of 2.25 is 0.45 (25.00 %) above p99",
+        "p50 0.70, p99 1.80 cores; the promised peak of 0.90 is 0.90 (50.00 %) below p99",
         "p50 0.70, p99 1.80 cores; no promised peak is known",
     ]
+
+
+@needs_node_js
+@pytest.mark.parametrize(
+    ("peak", "said"),
+    [
+        (2.2461, "2.25 is 0.45 (25.00 %) above p99"),
+        (1.8041, "1.80 is at p99"),
+        (10.26, "10.3 is 8.50 (472.22 %) above"),
+    ],
+)
+def test_the_distance_of_a_promised_peak_is_the_difference_of_what_is_shown(peak: float, said: str) -> None:
+    found = run("""distanceOf({ marks: [["p99", 1.8041]], peak }, "cores")""", peak=peak)
+    assert f"p99 1.80 cores; the promised peak of {said}" in found
+
+
+@needs_node_js
+@pytest.mark.parametrize(
+    ("broken", "is_promised", "said"),
+    [
+        (0, False, "No peak was promised since 1 Jan."),
+        (0, True, "In none of 7 samples since 1 Jan was more used than a promise that still ran."),
+        (2, True, "In 2 of 7 samples since 1 Jan more was used than a promise that still ran."),
+    ],
+)
+def test_a_course_speaks_of_its_own_samples_and_not_of_every_promise(broken: int, is_promised: bool, said: str) -> None:
+    found = run("keptSentence(broken, 7, isPromised, '1 Jan')", broken=broken, isPromised=is_promised)
+    assert found.startswith(said)
+    assert found.endswith(" which hides short bursts; the table of promises counts every outcome.")
+
+
+@needs_node_js
+@pytest.mark.parametrize(
+    ("nodes", "says"),
+    [
+        ([], ""),
+        ([row("a", mid=amount(4, 8), reclaimable=amount(4, 8))], ""),
+        ([row("a", mid=amount(4, 8), reclaimable=amount(9, 8)), row("b", mid=amount(4, 8), reclaimable=None)], "Above"),
+        ([row("a", mid=amount(4, 9), reclaimable=amount(4, 8))], "Above reclaimable: a Node shows no small changes"),
+        (
+            [
+                row(
+                    "a",
+                    mid=amount(4, 9),
+                    reclaimable=amount(4, 8),
+                    bound={"cpu": "reclaimable + unallocated", "memory": "held"},
+                )
+            ],
+            "The policy also lends more than what is reclaimable",
+        ),
+    ],
+)
+def test_more_mid_than_what_is_reclaimable_is_explained(nodes: list[dict[str, object]], says: str) -> None:
+    found = run("whyMoreMid(nodes)", nodes=nodes)
+    assert (says in found) if says else found == ""
 
 
 @needs_node_js
@@ -422,4 +478,106 @@ def test_the_peak_of_a_workload_is_known_where_that_of_each_pod_is() -> None:
 @needs_node_js
 def test_names_of_marks_do_not_lie_on_each_other_and_the_peak_has_its_own() -> None:
     assert run("namedMarks([200, 195, 150, 149, 40], 30)") == [200, 150, 40]
-    assert run("[0, 0.01, 0.1, 12.34].map(percentText)") == ["0.0 %", "< 0.1 %", "0.1 %", "12.3 %"]
+    assert run("[0, 0.001, 0.01, 12.345].map(percentText)") == ["0.00 %", "< 0.01 %", "0.01 %", "12.35 %"]
+
+
+COST = {"total": 3.0, "idle": 1.25, "offered": 0.5, "used": 0.0, "unpriced": 0, "estimated": 0}
+
+
+@needs_node_js
+@pytest.mark.parametrize(
+    ("cost", "sums", "whole"),
+    [
+        ({}, ["$3.00/h", "$1.25/h", "$0.50/h", "$0.00/h"], "all nodes"),
+        ({"estimated": 2}, ["~$3.00/h", "~$1.25/h", "~$0.50/h", "~$0.00/h"], "all nodes, 2 nodes estimated by size"),
+        (
+            {"estimated": 1, "unpriced": 3, "idle": None},
+            ["~$3.00/h", "unknown", "~$0.50/h", "~$0.00/h"],
+            "without 3 nodes without a price, 1 node estimated by size",
+        ),
+    ],
+    ids=["known prices", "estimates", "unknown parts"],
+)
+def test_the_costs_of_now_say_which_rest_on_estimates(cost: dict[str, Any], sums: list[str], whole: str) -> None:
+    tiles = run("costTiles(cost)", cost=COST | cost)
+    assert [said for _, said, _ in tiles] == sums
+    assert tiles[0][2] == whole
+
+
+@needs_node_js
+def test_a_sum_is_marked_if_a_group_in_it_has_estimated_prices() -> None:
+    sums = run(
+        """(estimatedGroups = new Set(["guessed"]), [money(1.5, ["known"]), money(1.5, ["guessed"]),
+          money(-0.25, ["known", "guessed"]), money(null, ["guessed"]), money(2, [])])"""
+    )
+    assert sums == ["$1.50", "~$1.50", "~$-0.25", "unknown", "$2.00"]
+    assert run("[1234.5, 0.25244, 0.00005].map(dollars)") == ["$1,234.50", "$0.2524", "$0.0001"]
+
+
+def rate(violation: float, target: float = 1.0, outcomes: int = 5000) -> dict[str, object]:
+    missed = outcomes >= 1000 and violation > target
+    rates = {"violation_percent": violation, "target_violation_percent": target}
+    return {**rates, "outcomes": outcomes, "missed": missed}
+
+
+@needs_node_js
+@pytest.mark.parametrize(
+    ("rates", "said"),
+    [
+        ([], "promise not judged yet (0 of 1,000 outcomes)"),
+        ([rate(0.0, outcomes=7), rate(9.0, outcomes=999)], "promise not judged yet (999 of 1,000 outcomes)"),
+        ([rate(0.804), rate(0.5), rate(9.0, outcomes=999)], "promise kept (0.8 % of 1 %)"),
+        ([rate(1.5), rate(2.0, target=4.0)], "promise missed (1.5 % of 1 %)"),
+    ],
+    ids=["nothing", "too little", "kept", "missed"],
+)
+def test_the_headline_judges_the_worst_promise_that_has_enough_outcomes(
+    rates: list[dict[str, object]], said: str
+) -> None:
+    found = run("headlineOf([], rates, null)", rates=rates)
+    assert found[1][:2] == [said, "#/prediction"]
+    assert found[1][2:] == (["bad-text"] if "missed" in said else [] if "not judged" in said else [""])
+
+
+@needs_node_js
+def test_the_headline_leaves_out_what_is_not_known() -> None:
+    unheard = row("late", bound=None, mid=amount(0, 0))
+    nodes = [row("a", 1000, allocatable=amount(3000, 64), mid=amount(1500, 8)), unheard]
+    said = [text for text, *_ in run("headlineOf(nodes, [], undefined)", nodes=nodes)]
+    assert said[0] == "1,500 cores lent of 2,000 idle on 1 of 2 nodes"
+    assert said[2:] == ["1 node needs a look"]
+    assert run("headlineOf([late], [], null)[0]", late=unheard)[0] == "0 cores lent"
+    assert run("headlineOf([], [], cost).length", cost={"total": 0.0, "offered": 0.0, "used": 0.0, "estimated": 0}) == 3
+
+
+@needs_node_js
+def test_the_headlines_worth_is_what_is_offered_and_used_in_a_month() -> None:
+    cost = {"total": 9.0, "idle": 1.0, "offered": 4.0, "used": 2.726, "unpriced": 0, "estimated": 0}
+    assert run("worthPart(cost)", cost=cost) == [["worth $4,910 a month", "#/cost"]]
+    assert run("worthPart(cost)", cost=cost | {"estimated": 1})[0][0] == "worth ~$4,910 a month"
+
+
+@needs_node_js
+@pytest.mark.parametrize(
+    ("bound", "looks"),
+    [("reclaimable", False), ("disabled", False), ("stale", True), ("unreadable", True), ("failed", True)],
+)
+def test_a_node_that_lends_nothing_for_want_of_a_report_needs_a_look(bound: str, looks: bool) -> None:
+    node = row("n", bound={"cpu": "reclaimable", "memory": bound})
+    assert run("needsLook(node)", node=node) is looks
+    assert run("filteredNodes([node], A_LOOK).length", node=node) == int(looks)
+
+
+@needs_node_js
+def test_a_long_name_keeps_both_of_its_ends() -> None:
+    names = [
+        "sim-0",
+        "a" * 27,
+        "ip-10-0-12-213.eu-central-1.compute.internal",
+        "gke-prod-1-default-pool-1-3f2a1b4c-x7k2",
+    ]
+    assert run("names.map(shortName)", names=names) == [
+        *names[:2],
+        "ip-10-0-12-213.e…internal",
+        "gke-prod-1-defau…b4c-x7k2",
+    ]

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from manager.autoscaler.scale_up import pending_pods
-from manager.autoscaler.scale_up.pending_pods import PendingRules
+from manager.autoscaler.settings.pending_pods import PendingRules
 from shared import durations
 from shared.api.core import PersistentVolumeClaim, Pod
 
@@ -29,10 +29,10 @@ def pod(name: str = "p", age: float = 60, **more: Any) -> Pod:
     [
         (pod(), PendingRules(), None),
         (pod(reason="SchedulerError"), PendingRules(), pending_pods.NOT_JUDGED),
-        (pod(reason="", schedulerName="mine"), PendingRules(bypassed=frozenset({"mine"})), None),
+        (pod(reason="", schedulerName="mine"), PendingRules(bypassed_scheduler_names=("mine",)), None),
         (
             pod(schedulerName="other"),
-            PendingRules(schedulers=frozenset({"default-scheduler"})),
+            PendingRules(allowed_scheduler_names=("default-scheduler",)),
             pending_pods.OTHER_SCHEDULER,
         ),
         (pod(priority=-10), PendingRules(), None),
@@ -53,12 +53,12 @@ def pod(name: str = "p", age: float = 60, **more: Any) -> Pod:
             PendingRules(),
             pending_pods.UNBOUND,
         ),
-        (pod(age=30), PendingRules(delay_seconds=30), pending_pods.TOO_YOUNG),
-        (pod(age=31), PendingRules(delay_seconds=30), None),
+        (pod(age=30), PendingRules(new_pod_scale_up_delay_seconds=30), pending_pods.TOO_YOUNG),
+        (pod(age=31), PendingRules(new_pod_scale_up_delay_seconds=30), None),
         (pod(metadata={"annotations": {pending_pods.ANNOTATION_DELAY: "2m"}}), PendingRules(), pending_pods.TOO_YOUNG),
         (
             pod(age=20, metadata={"annotations": {pending_pods.ANNOTATION_DELAY: "1s"}}),
-            PendingRules(delay_seconds=30),
+            PendingRules(new_pod_scale_up_delay_seconds=30),
             pending_pods.TOO_YOUNG,
         ),
         (pod(metadata={"annotations": {pending_pods.ANNOTATION_DELAY: "soon"}}), PendingRules(), None),

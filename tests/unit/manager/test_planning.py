@@ -29,8 +29,9 @@ from manager.autoscaler.estimator.limits import ResourceBounds
 from manager.autoscaler.expander import priority
 from manager.autoscaler.listers import ClusterObjects
 from manager.autoscaler.node_groups import NodeGroup, ScalingPolicy
-from manager.autoscaler.planning import context, iteration_plan
-from manager.autoscaler.planning.context import AutoscalerCache
+from manager.autoscaler.planning import cluster_view, iteration_plan
+from manager.autoscaler.planning.autoscaler_cache import AutoscalerCache
+from manager.autoscaler.planning.cluster_view import open_view
 from manager.autoscaler.planning.iteration_plan import PlannedIteration
 from manager.autoscaler.pricing.model import Machine, UnitPrices
 from manager.autoscaler.pricing.price_file import FilePricing
@@ -38,9 +39,12 @@ from manager.autoscaler.scale_up import groups, orchestrator
 from manager.autoscaler.scale_up.candidates import AutoprovisioningRules
 from manager.autoscaler.scale_up.decisions import BELOW_MINIMUM
 from manager.autoscaler.scale_up.options import ScaleUpSettings
+from manager.autoscaler.settings.estimates import HealthLimits
 from manager.autoscaler.settings.modes import Mode
 from manager.autoscaler.snapshot import taints
 from manager.autoscaler.snapshot.cluster import NodeState
+from manager.autoscaler.utilization.rules import scan_rules
+from manager.autoscaler.utilization.scan import DueScans
 from shared import durations
 from shared.api.core import DaemonSet, Node, Pod, Taint
 from shared.names import BATCH_CPU
@@ -103,7 +107,7 @@ class Cloud(MemoryCloud):
 def config(*listed: str, **more: Any) -> DecisionSettings:
     decides = {"pricing": FilePricing(), **more.pop("decides", {})}
     settings = ScaleUpSettings(Ownership(dict.fromkeys(listed)), **decides)
-    return DecisionSettings(scale_up=settings, prices=FilePricing(), **{"scales_down": False, **more})
+    return DecisionSettings(scale_up=settings, prices=FilePricing(), **{"scale_down_enabled": False, **more})
 
 
 def planned(cloud: Cloud, chosen: DecisionSettings, known: Registry | None = None, **more: Any) -> PlannedIteration:
@@ -111,8 +115,10 @@ def planned(cloud: Cloud, chosen: DecisionSettings, known: Registry | None = Non
     guard = Guard(cloud, chosen.ownership)
     made = ClusterObjects(NOW, **objects)
     guard.observe([NodeRef.from_node(each) for each in made.nodes])
+    opened = {key: more.pop(key) for key in ("chance", "cache", "offered_by", "underway") if key in more}
     try:
-        return iteration_plan.plan(made, guard, known or Registry(), chosen, **{"chance": random.Random(3), **more})
+        view = open_view(made, guard, known or Registry(), chosen, **{"chance": random.Random(3), **opened})
+        return iteration_plan.plan(view, **more)
     finally:
         guard.close()
 
@@ -173,14 +179,14 @@ def test_a_node_that_has_not_started_and_is_upcoming_counts_once() -> None:
     chosen = config("a", decides={"max_nodes_total": 2})
     found = planned(cloud, chosen, under_way, nodes=(starting,), pods=(pod("p"), pod("q")))
     assert actions(found) == [(ActionKind.INCREASE, "a", 2)]
-    assert [each.state for each in found.context.current.nodes] == [NodeState.UPCOMING]
+    assert [each.state for each in found.view.current.nodes] == [NodeState.UPCOMING]
 
 
 def test_a_cloud_that_still_tells_the_old_target_is_not_asked_for_the_same_again() -> None:
     under_way = add_request(Registry(), Increase("a", 0, 1, 5), NOW - 5, 900)
     found = planned(Cloud(Group("a", 0, 5, 0)), config("a"), under_way, pods=(pod("p"), pod("q")))
     assert actions(found) == []
-    assert reasons(found) == {"a": context.UNCONFIRMED}
+    assert reasons(found) == {"a": cluster_view.UNCONFIRMED}
     beside = planned(Cloud(Group("a", 0, 5, 0), Group("b", 0, 5, 0)), config("a", "b"), under_way, pods=(pod("p"),))
     assert actions(beside) == []
     later = add_request(Registry(), Increase("a", 0, 1, 5), NOW - 61, 900)
@@ -243,7 +249,7 @@ def test_a_group_that_is_observed_is_no_option_and_says_so() -> None:
     cloud = Cloud(Group("a", 0, 5, 0), Group("b", 0, 5, 0))
     found = planned(cloud, config("a", "b", group_modes={"a": Mode.OBSERVE}), pods=(pod("p"),))
     assert actions(found) == [(ActionKind.INCREASE, "b", 1)]
-    assert reasons(found) == {"a": context.OBSERVED}
+    assert reasons(found) == {"a": cluster_view.OBSERVED}
 
 
 def test_acts_carry_the_mode_of_their_group() -> None:
@@ -273,7 +279,7 @@ def test_advice_keeps_no_other_group_from_its_minimum() -> None:
 
     cloud = Tainting(Group("advised", 0, 5, 0), Group("short", 2, 2, 0))
     modes = {"advised": Mode.RECOMMEND}
-    chosen = config("advised", "short", group_modes=modes, decides={"enforces_min_size": True})
+    chosen = config("advised", "short", group_modes=modes, decides={"enforce_node_group_min_size": True})
     found = planned(cloud, chosen, pods=(pod("p"),))
     assert [(action.group, action.mode, action.to_size) for action in found.iteration.actions] == [
         ("advised", Mode.RECOMMEND, 1),
@@ -326,10 +332,44 @@ def test_a_pod_nominated_for_a_node_that_is_gone_makes_a_group_grow() -> None:
     assert actions(found) == []
 
 
-def test_without_a_ready_node_nothing_is_done_where_that_is_wanted() -> None:
-    cloud, chosen = Cloud(Group("a", 0, 5, 0)), config("a", scales_from_zero=False)
-    assert planned(cloud, chosen, pods=(pod("p"),)).iteration.blocked_reason == iteration_plan.NO_READY_NODE
-    assert not planned(cloud, chosen, nodes=(node("n"),), pods=(pod("p"),)).iteration.blocked_reason
+def test_a_machine_type_that_the_cloud_does_not_have_is_reported_while_a_pod_could_need_it() -> None:
+    cloud = Cloud()
+    cloud.types = ("small",)
+    chosen = config(autoprovisioning=AutoprovisioningRules(enabled=True, machine_types=frozenset({"small", "typo"})))
+    assert list(planned(cloud, chosen, pods=(pod("p"),)).iteration.invalid_objects) == ["machine type typo"]
+    assert list(planned(cloud, chosen).iteration.invalid_objects) == []
+
+
+def scanned(**more: Any) -> DecisionSettings:
+    """Group a scales by both pending pods and the utilization of its nodes, all of which it selects."""
+    group = NodeGroup(
+        name="a",
+        label_key="node.kubernetes.io/instance-type",
+        label_value="m",
+        cloud_provider_group_name="a",
+        policy=ScalingPolicy.BOTH,
+        min_nodes=1,
+        max_nodes=5,
+        taint_lower_capacity_threshold_percent=30,
+        taint_upper_capacity_threshold_percent=50,
+        scale_up_threshold_percent=70,
+        scale_up_cool_down_period="2m",
+    )
+    return config("a", groups=(group,), scanned=(scan_rules(group),), **more)
+
+
+def test_a_scan_waits_for_nodes_that_the_same_iteration_requests() -> None:
+    found = planned(Cloud(Group("a", 0, 5, 0)), scanned(), pods=(pod("p"),), scans=DueScans())
+    assert actions(found) == [(ActionKind.INCREASE, "a", 1)]
+    assert [(each.locked, each.delta) for each in found.iteration.scans] == [(True, 1)]
+
+
+def test_groups_are_scanned_in_blocked_iterations_and_only_when_that_is_due() -> None:
+    chosen = scanned(health=HealthLimits(0, 0.0))
+    blocked = planned(Cloud(Group("a", 0, 5, 0)), chosen, nodes=(node("n", ready="False"),), scans=DueScans())
+    assert blocked.iteration.blocked_reason
+    assert [(each.group, each.error) for each in blocked.iteration.scans] == [("a", "")]
+    assert planned(Cloud(Group("a", 0, 5, 0)), scanned()).iteration.scans == ()
 
 
 def test_a_group_whose_size_is_put_right_waits_and_others_help() -> None:
@@ -338,7 +378,7 @@ def test_a_group_whose_size_is_put_right_waits_and_others_help() -> None:
     cloud.members["a"].append(Instance("id:a-0", InstanceState.CREATING, error))
     found = planned(cloud, config("a", "b"), pods=(pod("p"),))
     assert actions(found) == [(ActionKind.DELETE_NODES, "a", 0), (ActionKind.INCREASE, "b", 1)]
-    assert reasons(found) == {"a": context.CORRECTED}
+    assert reasons(found) == {"a": cluster_view.CORRECTED}
 
 
 def test_a_group_that_failed_is_backed_off() -> None:
@@ -362,7 +402,9 @@ def test_what_cannot_be_read_is_left_out_alone() -> None:
     assert sorted(found.iteration.invalid_objects) == ["broken", "ns/odd"]
 
 
-@pytest.mark.parametrize(("text", "left"), [("[", 1), ("10: [", 1), ("{1: [(]}", 1), ("", 2), (" ", 2), (None, 2)])
+@pytest.mark.parametrize(
+    ("text", "left"), [("[", 1), ("10: [", 1), ("10: &a [*a]", 1), ("{1: [(]}", 1), ("", 2), (" ", 2), (None, 2)]
+)
 def test_priorities_that_cannot_be_read_leave_the_last_ones_and_without_any_every_group_is_left_in(
     text: str | None, left: int
 ) -> None:
@@ -375,6 +417,20 @@ def test_priorities_that_cannot_be_read_leave_the_last_ones_and_without_any_ever
         bad = planned(cloud, chosen, cache=kept, pods=(pod("p"),), priorities=text)
         assert [len(each.groups) for each in bad.decisions[0].steps if each.expander == "priority"] == [expected]
         assert list(bad.iteration.invalid_objects) == [f"ConfigMap {priority.CONFIG_MAP}"]
+
+
+@pytest.mark.parametrize("text", ["{1: [a], 2: [b]}", "[", None])
+def test_priorities_are_read_once_for_each_text_whether_they_can_be_read_or_not(text: str | None) -> None:
+    cloud = Cloud(Group("a", 0, 5, 0), Group("b", 0, 5, 0))
+    chosen = config("a", "b", decides={"expanders": ("priority", "price")})
+    cache = AutoscalerCache(chosen)
+    rounds = [planned(cloud, chosen, cache=cache, pods=(pod("p"),), priorities=text) for _ in range(2)]
+    read = cache.priorities
+    assert read is not None
+    assert [actions(each) for each in rounds] == [[(ActionKind.INCREASE, "b" if read.problem is None else "a", 1)]] * 2
+    assert [each.iteration.invalid_objects.get(priority.SOURCE) for each in rounds] == [read.problem] * 2
+    planned(cloud, chosen, cache=cache, pods=(pod("p"),), priorities=text)
+    assert cache.priorities is read
 
 
 def test_groups_without_a_priority_are_named() -> None:
@@ -637,7 +693,7 @@ def test_groups_below_their_minimum_are_brought_up_to_it_where_that_is_wanted() 
     cloud = Cloud(Group("a", 2, 5, 0))
     assert actions(planned(cloud, config("a"))) == []
     chosen = config("a")
-    enforcing = replace(chosen, scale_up=replace(chosen.scale_up, enforces_min_size=True))
+    enforcing = replace(chosen, scale_up=replace(chosen.scale_up, enforce_node_group_min_size=True))
     found = planned(cloud, enforcing)
     assert actions(found) == [(ActionKind.INCREASE, "a", 2)]
     assert found.iteration.actions[0].reason == BELOW_MINIMUM

@@ -37,6 +37,8 @@ AMOUNTS = st.builds(Resources, st.integers(0, 10**6), st.integers(0, 1 << 44))
         ({"reclaimable": Resources(8001, GIB), "lately": Resources(9000, 0)}, []),
         ({"reclaimable": Resources(5000, GIB), "peak": Resources(6000, GIB), "model": "n-sigma-v2"}, ["cpu"]),
         ({"reclaimable": Resources(2000, GIB), "peak": Resources(6000, GIB), "model": "n-sigma-v2"}, []),
+        ({"reclaimable": Resources(5000, 8 * GIB), "peak": (6000, None), "model": "n-sigma-v2"}, ["cpu"]),
+        ({"reclaimable": Resources(8000, 8 * GIB), "peak": (None, GIB), "model": "n-sigma-v2"}, ["memory"]),
         # Pod by pod, none lends less than nothing; who names no model is Koordinator's.
         ({"reclaimable": Resources(5000, GIB), "peak": Resources(6000, GIB), "model": "percentile"}, []),
         ({"reclaimable": Resources(5000, GIB), "peak": Resources(6000, GIB)}, []),

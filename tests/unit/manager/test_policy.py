@@ -25,8 +25,7 @@ def read(*texts: str | None) -> ClusterPolicy:
 @pytest.mark.parametrize(
     "flag",
     [
-        "--check-interval=inf",
-        "--check-interval=1e300",
+        "--evictions-per-minute=1e300",
         "--writes-per-second=inf",
         "--writes-per-second=nan",
         "--write-burst=1000000000",

@@ -7,12 +7,16 @@ import msgspec
 import pytest
 
 from manager.autoscaler.estimator import binpacking, problem
+from manager.autoscaler.estimator.binpacking import Permissions
+from manager.autoscaler.estimator.packing import Packing, refusals
 from manager.autoscaler.snapshot import cluster, equivalence_groups, predicates
-from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, NodeInfo, NodeTemplate
+from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, NodeInfo, NodeState, NodeTemplate
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
-from manager.autoscaler.snapshot.pod_info import NodeDemands, PodInfo, ReferencedObjects
-from shared.api.core import NodeSelector, Pod, Taint
+from manager.autoscaler.snapshot.pod_info import NodeDemands, PodInfo
+from manager.autoscaler.snapshot.referenced_objects import ReferencedObjects
+from shared.api.core import Node, NodeSelector, Pod, Taint, Toleration
 
+UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
 AMOUNTS = {"cpu": 4000, "memory": 8 << 30, "pods": 10}
@@ -28,11 +32,20 @@ def reasons(
     placed: tuple[PodInfo, ...] = (),
     daemons: tuple[PodInfo, ...] = (),
     unschedulable: bool = False,
+    features: tuple[str, ...] = (),
 ) -> list[str]:
     meta = {"name": "p", "namespace": "default", "labels": {"app": "a"}}
     asked = msgspec.convert({"metadata": meta, "spec": {"containers": [{"name": "c"}], **(spec or {})}}, Pod)
     classified = equivalence_groups.build_equivalence_groups([asked], ReferencedObjects())
-    node = NodeInfo("new", labels or {ZONE: "a", "cores": "8"}, {}, taints, AMOUNTS, amounts or AMOUNTS)
+    node = NodeInfo(
+        "new",
+        labels or {ZONE: "a", "cores": "8"},
+        {},
+        taints,
+        AMOUNTS,
+        amounts or AMOUNTS,
+        features=frozenset(features),
+    )
     if unschedulable:
         node = NodeInfo("new", unschedulable=True)
     template = NodeTemplate("g", node, daemons)
@@ -123,6 +136,67 @@ def test_a_port_that_a_new_nodes_own_pod_takes_is_not_free() -> None:
     assert reasons(spec, placed=(daemon,)) == []
 
 
+EBS = {"awsElasticBlockStore": {"volumeID": "vol-1"}}
+WRITTEN, READ = ({"gcePersistentDisk": {"pdName": "disk", "readOnly": read_only}} for read_only in (False, True))
+ISCSI, ISCSI_READ = ({"iscsi": {"iqn": "iqn.2026-01.com:disk", "readOnly": read_only}} for read_only in (False, True))
+
+
+def rbd(*monitors: str, **more: Any) -> dict[str, Any]:
+    return {"rbd": {"monitors": list(monitors), "pool": "rbd", "image": "disk", **more}}
+
+
+@pytest.mark.parametrize(
+    ("there", "wanted", "conflicts"),
+    [
+        (EBS, EBS, True),
+        (EBS, {"awsElasticBlockStore": {"volumeID": "vol-2"}}, False),
+        (WRITTEN, WRITTEN, True),
+        (WRITTEN, READ, True),
+        (READ, READ, False),
+        (ISCSI, ISCSI_READ, True),
+        (ISCSI_READ, ISCSI_READ, False),
+        (rbd("a", "b"), rbd("b", "c"), True),
+        (rbd("a"), rbd("b"), False),
+        (rbd("a"), rbd("a", pool="other"), False),
+        (rbd("a", readOnly=True), rbd("a", readOnly=True), False),
+        (EBS, {"gcePersistentDisk": {"pdName": "vol-1"}}, False),
+        ({"emptyDir": {}}, {"emptyDir": {}}, False),
+    ],
+)
+def test_a_disk_in_the_spec_is_used_once_per_node_unless_all_only_read_it(
+    there: dict[str, Any], wanted: dict[str, Any], conflicts: bool
+) -> None:
+    container = {"containers": [{"name": "c"}]}
+
+    def asking(volume: dict[str, Any], name: str) -> Pod:
+        spec = {**container, "volumes": [{"name": "data", **volume}]}
+        return msgspec.convert({"metadata": {"name": name, "namespace": "default"}, "spec": spec}, Pod)
+
+    node = msgspec.convert({"metadata": {"name": "n"}, "status": {"allocatable": {"pods": "10"}}}, Node)
+    placed = asking(there, "there")
+    placed = msgspec.structs.replace(placed, spec=msgspec.structs.replace(placed.spec, node_name="n"))
+    snapshot = cluster.take_snapshot([(node, NodeState.READY)], [placed])
+    classes = equivalence_groups.build_equivalence_groups([asking(wanted, "p")], ReferencedObjects()).classes
+    packing = Packing(problem.packing_problem(snapshot, classes))
+    assert refusals(packing, 0, 0) == (["node(s) had no available disk"] if conflicts else [])
+    assert packing.fill_one(0, 0, 1) == (not conflicts)
+
+
+def test_pods_that_write_one_disk_in_their_spec_need_a_node_each() -> None:
+    def nodes_of(volume: dict[str, Any]) -> int:
+        spec = {"containers": [{"name": "c"}], "volumes": [{"name": "data", **volume}]}
+        pods = [
+            msgspec.convert({"metadata": {"name": name, "namespace": "default"}, "spec": spec}, Pod) for name in "abc"
+        ]
+        classes = equivalence_groups.build_equivalence_groups(pods, ReferencedObjects()).classes
+        template = NodeTemplate("g", NodeInfo("new", {}, {}, (), AMOUNTS, AMOUNTS))
+        asked = problem.packing_problem(cluster.snapshot_of_nodes([]), classes, [template])
+        return binpacking.estimate(asked, template, range(len(classes)), Permissions()).node_count
+
+    assert nodes_of(WRITTEN) == 3
+    assert nodes_of(READ) == 1
+
+
 def test_pod_affinity_needs_company_in_the_domain_or_a_pod_that_is_its_own() -> None:
     company = (PodInfo("default", {"app": "b"}),)
     assert reasons(pod_term("podAffinity", "b")) == ["node(s) didn't match pod affinity rules"]
@@ -158,6 +232,18 @@ def test_spread_counts_domains_and_needs_the_label() -> None:
     assert reasons({"topologySpreadConstraints": [{**constraint, "whenUnsatisfiable": "ScheduleAnyway"}]}) == []
 
 
+@pytest.mark.parametrize("selector", [{}, {"matchLabels": {}}, None])
+@pytest.mark.parametrize("more", [{}, {"minDomains": 2}, {"matchLabelKeys": ["not-there"]}])
+def test_spread_without_a_requirement_counts_no_pod_as_kube_scheduler_does(
+    selector: dict[str, Any] | None, more: dict[str, Any]
+) -> None:
+    constraint = {"topologyKey": ZONE, "maxSkew": 1, "labelSelector": selector, **more}
+    spec = {"topologySpreadConstraints": [constraint]}
+    assert reasons(spec, placed=(PodInfo("default", {"app": "a"}),) * 2) == []
+    missing = "node(s) didn't match pod topology spread constraints (missing required label)"
+    assert reasons(spec, labels={"cores": "8"}) == [missing]
+
+
 @pytest.mark.parametrize(
     ("labels", "zones", "fits"),
     [
@@ -190,3 +276,43 @@ def test_a_volume_out_of_reach_is_said_so_after_resources() -> None:
         )
         assert fit.reasons(0) == (said,)
         assert not fit.flags[0]
+
+
+@pytest.mark.parametrize(
+    ("spec", "feature"),
+    [
+        (
+            {"containers": [{"name": "c", "restartPolicyRules": [{"action": "RestartAllContainers"}]}]},
+            "RestartAllContainersOnContainerExits",
+        ),
+        (
+            {"initContainers": [{"name": "i", "restartPolicyRules": [{"action": "RestartAllContainers"}]}]},
+            "RestartAllContainersOnContainerExits",
+        ),
+        ({"hostNetwork": True, "hostUsers": False}, "UserNamespacesHostNetworkSupport"),
+        ({"containers": [{"name": "c", "restartPolicyRules": [{"action": "Restart"}]}]}, ""),
+        ({"hostUsers": False}, ""),
+        ({"hostNetwork": True}, ""),
+    ],
+)
+def test_a_feature_that_a_pod_needs_is_declared_by_its_node(spec: dict[str, Any], feature: str) -> None:
+    said = "node(s) didn't match Pod's required features"
+    assert reasons(spec, features=("Other",)) == ([said] if feature else [])
+    assert reasons(spec, features=("Other", feature)) == []
+
+
+def test_a_cordoned_node_takes_the_pods_that_tolerate_its_taint_while_it_is_ready() -> None:
+    tolerating = NodeDemands(tolerations=(Toleration("node.kubernetes.io/unschedulable", "Exists"),))
+    for ready, takes in (("True", True), ("Unknown", False)):
+        node = msgspec.convert(
+            {
+                "metadata": {"name": "n"},
+                "spec": {"unschedulable": True, "taints": [{**UNSCHEDULABLE}]},
+                "status": {"conditions": [{"type": "Ready", "status": ready}]},
+            },
+            Node,
+        )
+        taken = cluster.take_snapshot([(node, NodeState.CORDONED)], ())
+        shapes = predicates.Shapes(taken.nodes, [tolerating, NodeDemands()])
+        assert shapes.admitting(tolerating).tolist() == [takes]
+        assert shapes.admitting(NodeDemands()).tolist() == [False]

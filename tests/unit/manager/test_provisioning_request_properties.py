@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.cluster_state.actions import ActionKind
-from manager.autoscaler.planning.context import AutoscalerCache
+from manager.autoscaler.planning.autoscaler_cache import AutoscalerCache
 from manager.autoscaler.planning.iteration_plan import PlannedIteration
 from manager.autoscaler.pod_injection.request_states import RequestStage
 from shared.api.core import Node

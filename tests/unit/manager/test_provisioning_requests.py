@@ -11,15 +11,15 @@ from manager.autoscaler.cloudprovider.contract import Group, Instance, InstanceS
 from manager.autoscaler.cluster_state.actions import ActionKind
 from manager.autoscaler.cluster_state.registry import Registry, add_request
 from manager.autoscaler.cluster_state.state import Increase
-from manager.autoscaler.planning.context import AutoscalerCache
+from manager.autoscaler.planning.autoscaler_cache import AutoscalerCache
 from manager.autoscaler.planning.iteration_plan import PlannedIteration
 from manager.autoscaler.pod_injection import request_planning, request_reading
 from manager.autoscaler.pod_injection.buffer_reading import BufferSources
 from manager.autoscaler.pod_injection.request_reading import ReadRequests
 from manager.autoscaler.pod_injection.request_states import BOOKED_SECONDS, RequestStage
 from manager.autoscaler.scale_down.removal_status import NodeStanding
-from manager.autoscaler.scale_up.pending_pods import PendingRules
 from manager.autoscaler.settings.modes import Mode
+from manager.autoscaler.settings.pending_pods import PendingRules
 from shared.api.core import Pod
 from shared.api.provisioningrequest import ProvisioningRequest
 from tests.unit.manager.buffers import TEMPLATE, buffer, template
@@ -48,7 +48,7 @@ def consumer(name: str, of_request: str, cpu: str = "3", **spec: Any) -> Pod:
 def round_of(
     cloud: Cloud, *requests: ProvisioningRequest, known: Registry | None = None, **more: Any
 ) -> PlannedIteration:
-    chosen = more.pop("chosen", config("a", pending=PendingRules(consumers_wait=True)))
+    chosen = more.pop("chosen", config("a", pending=PendingRules(enable_provisioning_requests=True)))
     more = {"chunk_sources": {**SOURCES, TEMPLATE: template()}, **more}
     return planned(cloud, chosen, known, provisioning_requests=requests, **more)
 
@@ -232,7 +232,7 @@ def test_booked_room_keeps_its_node() -> None:
     def standing(*requests: ProvisioningRequest) -> NodeStanding:
         cloud = Cloud(Group("a", 0, 5, 1))
         cloud.has("a", node("n"))
-        found = round_of(cloud, *requests, nodes=(node("n"),), chosen=config("a", scales_down=True))
+        found = round_of(cloud, *requests, nodes=(node("n"),), chosen=config("a", scale_down_enabled=True))
         assert found.iteration.scale_down is not None
         return found.iteration.scale_down.statuses["n"].standing
 

@@ -40,7 +40,7 @@ def test_no_option_ranks_below_the_bound_of_its_group(case: Case) -> None:
     room = orchestrator.headroom(situation, settings)
     states = groups.validate_groups(situation.groups, room, settings.usage, settings.ownership).valid
     templates = [each.template for each in states if each.template is not None]
-    left, _ = orchestrator.filter_out_schedulable(situation, templates)
+    left, *_ = orchestrator.filter_out_schedulable(situation, templates)
     cores = ranking.preferred_cpu_milli(settings.preset, situation.cluster_nodes)
     bounds = RankBounds(left, pricing, settings.preset, cores, most_candidates=1)
     estimated = options.compute_options(left, states, room, settings.estimates).estimated
@@ -63,7 +63,7 @@ def test_an_estimate_that_no_amount_limited_is_the_same_with_just_enough_and_wit
     room = orchestrator.headroom(situation, settings)
     states = groups.validate_groups(situation.groups, room, settings.usage, settings.ownership).valid
     templates = {each.id: each.template for each in states if each.template is not None}
-    left, _ = orchestrator.filter_out_schedulable(situation, list(templates.values()))
+    left, *_ = orchestrator.filter_out_schedulable(situation, list(templates.values()))
     asked = left.problem
     for each in options.compute_options(left, states, room, settings.estimates).estimated:
         found, template = each.estimate, templates[each.state.id]

@@ -20,12 +20,13 @@ from manager.autoscaler.cloudprovider.contract import (
 from manager.autoscaler.cloudprovider.errors import Refused
 from manager.autoscaler.cloudprovider.guard import CloudObservation, ObservedGroup
 from manager.autoscaler.cluster_state.actions import ActionKind
+from manager.autoscaler.cluster_state.group_observation import ReconcileRules
 from manager.autoscaler.cluster_state.reconciliation import (
     NEVER_CAME,
     NOT_MADE,
     NOT_THERE,
+    STRAY,
     UNREGISTERED,
-    ReconcileRules,
     Reconciliation,
     initial_registry,
     reconcile,
@@ -129,6 +130,33 @@ def test_no_more_of_what_could_not_be_made_is_deleted_than_the_target_is_for() -
     (action,) = judged(seen(broken=broken, target=2), []).corrections
     assert (action.kind, action.nodes, action.to_size) == (ActionKind.DELETE_NODES, ("id-x", "id-y"), 0)
     assert judged(seen(broken=broken, target=0), []).corrections == ()
+
+
+def test_instances_of_unknown_groups_that_never_become_nodes_are_deleted_by_the_mode_of_all_groups() -> None:
+    observed = replace(seen("a"), strays={"gone": ("x", "y")})
+    (action,) = judged(observed, [machine("a")]).corrections
+    assert (action.kind, action.group, action.mode) == (ActionKind.DELETE_NODES, "gone", Mode.ENFORCE)
+    assert (action.nodes, action.from_size, action.reason) == (("x", "y"), 2, STRAY)
+    advised = judged(observed, [machine("a")], rules=ReconcileRules(own_modes=lambda _: Mode.RECOMMEND))
+    assert [each.mode for each in advised.corrections] == [Mode.RECOMMEND]
+    assert judged(observed, [machine("a")], rules=ReconcileRules(own_modes=lambda _: Mode.OBSERVE)).corrections == ()
+
+
+@pytest.mark.parametrize("unready", [0, 10])
+@pytest.mark.parametrize("mode", list(Mode))
+def test_instances_that_a_cloud_has_given_up_are_deleted_once_however_the_group_scales(
+    mode: Mode, unready: int
+) -> None:
+    observed = replace(seen("a", broken={"x": STOCKOUT}, target=2), strays={"pool": ("id-x",)})
+    sick = [machine(f"n{number}", ready=False) for number in range(unready)]
+    found = judged(observed, [machine("a"), *sick], rules=ReconcileRules(modes=lambda _: mode))
+    (action,) = found.corrections
+    assert (action.kind, action.nodes, action.reason) == (ActionKind.DELETE_NODES, ("id-x",), NOT_MADE)
+    assert (action.mode, action.from_size, action.to_size) == (
+        Mode.ENFORCE if mode is Mode.OBSERVE else mode,
+        2,
+        1,
+    ), "a group that scales by utilization alone is observed for pending pods"
 
 
 def test_what_a_group_was_made_as_is_known_for_as_long_as_there_is_the_group() -> None:
@@ -371,7 +399,7 @@ def test_every_notice_of_the_cloud_is_an_incident() -> None:
     found = judged(CloudObservation(notices=notices), [], Registry())
     assert found.incidents == (
         Incident(IncidentKind.DELETED_BY_OTHERS, "pool", 2, message="so it is"),
-        Incident(IncidentKind.HELD_BACK, "pool", 2, message="so it is"),
+        Incident(IncidentKind.DELAYED, "pool", 2, message="so it is"),
     )
 
 

@@ -20,7 +20,8 @@ from manager.autoscaler.cluster_state.registry import (
     shift_times,
     withdraw_request,
 )
-from manager.autoscaler.cluster_state.state import BackoffTimes, GroupBackoff, Increase, ScaleUpRequest
+from manager.autoscaler.cluster_state.state import GroupBackoff, Increase, ScaleUpRequest
+from manager.autoscaler.settings.estimates import BackoffTimes
 from shared.errors import InvalidInput
 from tests.unit.manager.objects import NOW
 
@@ -44,7 +45,7 @@ def _backoffs(draw: st.DrawFn) -> GroupBackoff:
 
 
 @st.composite
-def all_books(draw: st.DrawFn) -> Registry:
+def all_registries(draw: st.DrawFn) -> Registry:
     groups = draw(st.lists(_names, max_size=4, unique=True))
     shortages = st.builds(Shortage, _past, st.integers(1, 5000), st.none() | _past)
     return Registry(
@@ -57,14 +58,14 @@ def all_books(draw: st.DrawFn) -> Registry:
     )
 
 
-@given(all_books())
-def test_books_survive_a_restart(kept: Registry) -> None:
+@given(all_registries())
+def test_the_registry_survives_a_restart(kept: Registry) -> None:
     text = encode_registry(kept)
-    assert decode_registry(text, "books", NOW) == kept
-    assert encode_registry(decode_registry(text, "books", NOW)) == text
+    assert decode_registry(text, "registry", NOW) == kept
+    assert encode_registry(decode_registry(text, "registry", NOW)) == text
 
 
-@given(all_books(), st.floats(-1e6, 1e6))
+@given(all_registries(), st.floats(-1e6, 1e6))
 def test_after_a_jump_of_the_clock_all_durations_are_as_before(kept: Registry, seconds: float) -> None:
     moved = shift_times(kept, seconds)
     later = NOW + seconds
@@ -76,20 +77,20 @@ def test_after_a_jump_of_the_clock_all_durations_are_as_before(kept: Registry, s
     for group, each in kept.backoffs.items():
         if each.failed_at + seconds >= 0:
             assert moved.backoffs[group].until - later == pytest.approx(each.until - NOW, abs=0.01)
-    decode_registry(encode_registry(moved), "books", later)
+    decode_registry(encode_registry(moved), "registry", later)
 
 
 @given(st.text() | st.binary(max_size=64).map(lambda raw: raw.decode("latin-1")))
 def test_garbage_is_refused_by_its_source(text: str) -> None:
-    with pytest.raises(InvalidInput, match="the books"):
-        decode_registry(text, "the books", NOW)
+    with pytest.raises(InvalidInput, match="the registry"):
+        decode_registry(text, "the registry", NOW)
 
 
-@given(all_books(), st.data())
-def test_books_cut_off_anywhere_are_refused(kept: Registry, data: st.DataObject) -> None:
+@given(all_registries(), st.data())
+def test_a_registry_cut_off_anywhere_is_refused(kept: Registry, data: st.DataObject) -> None:
     text = encode_registry(kept)
     with pytest.raises(InvalidInput):
-        decode_registry(text[: data.draw(st.integers(0, len(text) - 1))], "books", NOW)
+        decode_registry(text[: data.draw(st.integers(0, len(text) - 1))], "registry", NOW)
 
 
 REQUEST = {"group": "a", "nodes": 1, "started_at": 1.0, "deadline": 2.0, "to_size": 1}
@@ -101,9 +102,9 @@ SHORTAGE = {"since": 1.0, "nodes": 1}
     ("content", "field"),
     [
         ({"version": 2}, "version"),
-        ({"request": {}}, "books"),
-        ([], "books"),
-        ({"short": {"a": {"nodes": 1}}}, "books"),
+        ({"request": {}}, "registry"),
+        ([], "registry"),
+        ({"short": {"a": {"nodes": 1}}}, "registry"),
         ({"requests": {"b": REQUEST}}, "requests[b].group"),
         ({"requests": {"a": {**REQUEST, "nodes": 0}}}, "requests[a].nodes"),
         ({"requests": {"a": {**REQUEST, "started_at": 9e9}}}, "requests[a].started_at"),
@@ -119,9 +120,9 @@ SHORTAGE = {"since": 1.0, "nodes": 1}
         ({"short": {"a": {**SHORTAGE, "corrected_at": 9e9}}}, "short[a].corrected_at"),
     ],
 )
-def test_books_that_cannot_be_are_refused_by_field(content: object, field: str) -> None:
+def test_a_registry_that_cannot_be_is_refused_by_field(content: object, field: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        decode_registry(json.dumps(content), "books", NOW)
+        decode_registry(json.dumps(content), "registry", NOW)
     assert refused.value.field == field
 
 
@@ -156,7 +157,7 @@ def test_a_created_group_fails_together_with_the_candidate_it_was_made_of() -> N
     assert failed.backoffs.keys() == {"candidate", "pool"}
 
 
-def test_however_much_a_cloud_says_the_books_stay_small() -> None:
+def test_however_much_a_cloud_says_the_registry_stays_small() -> None:
     told = back_off(Registry(), "pool", "x" * 2_000_000, NOW, TIMES, code="y" * 2_000_000)
     assert len(encode_registry(told)) < 2000
 
@@ -167,7 +168,7 @@ def test_what_the_cloud_may_have_done_stays_under_way() -> None:
     assert doubtful.backoffs["pool"].reason == "no answer"
 
 
-@given(all_books(), st.integers(1, 50), st.integers(0, 50))
+@given(all_registries(), st.integers(1, 50), st.integers(0, 50))
 def test_an_increase_that_was_never_asked_for_leaves_no_trace_of_its_nodes(
     kept: Registry, nodes: int, size: int
 ) -> None:

@@ -10,7 +10,7 @@ from manager.nodeside.eviction.relief import COOL_DOWN_SECONDS, STALE_SECONDS, L
 from manager.nodeside.noderesource.report import NodeReport
 from manager.nodeside.pressure import NodePressure, PodPressure
 from manager.pods import PodRecord
-from shared.api.nodemetric import ResourceThresholds
+from shared.api.nodemetric_spec import ResourceThresholds
 from shared.names import CPU, MEMORY, PriorityClass, Tier
 from shared.quantity import Resources
 from tests.unit.manager.objects import NOW, node_report
@@ -59,7 +59,7 @@ def test_memory_is_released_down_to_the_lower_bound_and_everything_is_told() -> 
     assert len(found.evictions) == 2  # 80 of 100 GiB: twelve to release, six each
     assert found.evictions[0].why == (
         "memory used 80.00 GiB is 80 % of capacity 100.00 GiB, memoryEvictThresholdPercent is 70: 12.00 GiB to release "
-        "down to 68 %; this batch pod uses 6.00 GiB of 8.00 GiB held"
+        "down to 68 %; this batch pod uses 6.00 GiB of 8.00 GiB requested"
     )
     assert found.reason.endswith("in eviction order: default/a, default/b")
 
@@ -78,7 +78,7 @@ def test_mid_pods_that_use_no_more_than_they_hold_go_later_and_down_to_a_bound_o
     found = planned(report(memory_of(*pods, gib=6), memory=memory), *pods)
     assert going(found) == goes  # at 90 % two GiB are beyond 88 %, at 95 % seven, and each uses six
     if goes:
-        assert found.evictions[0].why.endswith("6.00 GiB of 8.00 GiB held, and such pods go from 90 % on")
+        assert found.evictions[0].why.endswith("6.00 GiB of 8.00 GiB requested, and such pods are evicted from 90 % on")
     else:
         assert found.reason.endswith(
             "no pod may be evicted, and Mid pods that use no more than they hold stay below 90 %"
@@ -154,7 +154,7 @@ def test_evidence_that_is_old_ahead_or_of_no_time_evicts_nobody(at: float | None
     pod = mid_pod("a")
     found = planned(report(memory_of(pod, gib=20), at=at), pod)
     assert found.evictions == ()
-    assert "says nothing of now" in found.reason
+    assert "which is too old" in found.reason
 
 
 def test_another_report_counts_only_when_the_last_eviction_has_cooled_down() -> None:

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from manager.autoscaler.cluster_state.registry import Registry, decode_registry, encode_registry, with_replacement
 from manager.autoscaler.cluster_state.replacement import Launch, ReplacedNode, Replacement, ReplacementPhase
-from manager.autoscaler.disruption.consolidation_rules import ConsolidationRules
 from manager.autoscaler.disruption.replacing import (
     LaunchNodes,
     LookAgain,
@@ -23,6 +22,7 @@ from manager.autoscaler.disruption.replacing import (
     ReplacementSeen,
     step,
 )
+from manager.autoscaler.disruption.rules import ConsolidationRules
 from tests.support.properties import examples
 from tests.unit.manager.objects import NOW
 
@@ -73,7 +73,7 @@ def test_only_its_own_nodes_are_removed() -> None:
 
 
 def test_another_node_of_the_same_name_is_none_of_its() -> None:
-    reason = "the nodes that were to be replaced have gone"
+    reason = "the nodes to be replaced were deleted"
     assert outcome(CHOSEN, seen(present=frozenset({"uid-new-a"}))) == (ReplacementOutcome.GIVEN_UP, reason)
 
 
@@ -100,7 +100,7 @@ def test_a_second_look_that_goes_on_refusing_gives_up_and_touches_nothing() -> N
 def test_old_nodes_that_do_not_go_stay_in_the_end() -> None:
     partly = ReplacementOutcome.PARTLY_DONE
     assert outcome(DRAINING, LookedAgain(NOW + 1801, refusal="a budget")) == (partly, "a budget")
-    assert outcome(DRAINING, LookedAgain(NOW + 1801, ("b",))) == (partly, "its nodes did not go in time")
+    assert outcome(DRAINING, LookedAgain(NOW + 1801, ("b",))) == (partly, "its nodes were not deleted in time")
     assert outcome(DRAINING, ReplacementAbandoned("off")) == (partly, "off")
     assert outcome(CHOSEN, ReplacementAbandoned("off")) == (ReplacementOutcome.GIVEN_UP, "off")
 

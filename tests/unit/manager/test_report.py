@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from manager.nodeside.noderesource import report
 from manager.nodeside.noderesource.report import NodeReport
-from shared.api.nodemetric import MetricCollectPolicy, NodeMetric, NodeMetricSpec
+from shared.api.nodemetric import NodeMetric
+from shared.api.nodemetric_spec import MetricCollectPolicy, NodeMetricSpec
 from shared.quantity import Resources
 
 
@@ -40,7 +41,7 @@ def test_a_report_is_read_into_numbers() -> None:
     assert found.pods["default/p"].usage == Resources(150, 512 << 20)
     assert found.pods["default/p"].priority_class == "koord-mid"
     assert [each.usage for each in found.host_applications] == [Resources(50, 0), Resources(70, 1)]
-    assert (found.reclaimable, found.peak) == (Resources(-1000, 2 << 30), None)
+    assert (found.reclaimable, found.peak) == (Resources(-1000, 2 << 30), (None, None))
     assert found.prod_usage == Resources(1850, 5 << 29), "what Mid uses is no usage that the peak is about"
 
 
@@ -127,8 +128,32 @@ def test_no_text_is_too_strange_and_no_usage_negative(cpu: str, memory: str, tim
 
 @pytest.mark.parametrize(
     "status",
-    [{}, {"nodeMetric": None}, {"nodeMetric": {}}, {"nodeMetric": {"systemUsage": {"resources": {"cpu": "1"}}}}],
+    [{}, {"nodeMetric": None}, {"nodeMetric": {}}, {"nodeMetric": {"systemUsage": {"resources": {}}}}],
 )
-def test_a_usage_of_the_system_that_is_not_reported_in_full_is_unknown(status: dict[str, Any]) -> None:
-    assert read(**status).system_usage is None
+def test_each_resource_that_the_system_is_not_reported_to_use_is_unknown(status: dict[str, Any]) -> None:
+    assert read(**status).system_usage == (None, None)
+    cpu_alone = {"nodeMetric": {"systemUsage": {"resources": {"cpu": "1"}}}}
+    assert read(**cpu_alone).system_usage == (1000, None)
     assert read(nodeMetric={"systemUsage": used("1", "1Gi")}).system_usage == Resources(1000, 1 << 30)
+
+
+def test_each_resource_of_pods_and_peaks_that_is_not_reported_is_unknown_and_none_is_zero() -> None:
+    pods = {"whole": used("1", "1Gi"), "cpu": {"resources": {"cpu": "1"}}, "memory": {"resources": {"memory": "1Gi"}}}
+    listed = [{"name": name, "podUsage": usage} for name, usage in pods.items()]
+    found = read(
+        podsMetric=[*listed, {"name": "none"}, {"name": "null", "podUsage": {"resources": {"cpu": None}}}],
+        hostApplicationMetric=[{"name": "h", "usage": {"resources": {"cpu": "1"}}, "priority": "koord-prod"}],
+        prodPeakMetric={"resource": {"resources": {"memory": "1Gi"}}},
+        prediction={"nodePeak": {"cpu": "1"}},
+    )
+    assert found.problem is None
+    assert {key: usage.parts for key, usage in found.pods.items()} == {
+        "/whole": (1000, 1 << 30),
+        "/cpu": (1000, None),
+        "/memory": (None, 1 << 30),
+        "/none": (None, None),
+        "/null": (None, None),
+    }
+    assert [each.parts for each in found.host_applications] == [(1000, None)]
+    assert (found.peak, found.node_peak) == ((None, 1 << 30), None)
+    assert read(prediction={"nodePeak": {"cpu": "1", "memory": "1"}}).node_peak == Resources(1000, 1)

@@ -40,7 +40,7 @@ def test_a_missing_config_map_is_reported_once_and_again_after_it_was_there(capl
     reporter = EventReporter(None)
     for _ in range(2):
         reporter.configured(ClusterPolicy(), None)
-    assert said(caplog) == ["there is no ConfigMap, so colocation is disabled"]
+    assert said(caplog) == ["the ConfigMap does not exist, so colocation is disabled"]
     reporter.configured(ClusterPolicy(), ConfigMap(metadata=ObjectMeta(name="c", resource_version="1")))
     reporter.configured(ClusterPolicy(), None)
     assert len(said(caplog)) == 1

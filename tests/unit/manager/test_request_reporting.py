@@ -73,16 +73,14 @@ def test_the_answer_has_every_request_that_is_not_over_and_what_was_bought() -> 
     said = msgspec.json.decode(msgspec.json.encode(answer))
     assert list(schemas.problems(said, schemas.published("plan"))) == []
     table = plan_table.render(answer, group_rows.groups(found))
-    assert (
-        "  ns/r     best-effort-atomic-scale-up     2          0  requested  CapacityIsRequested" in table.splitlines()
-    )
+    assert "  ns/r     best-effort-atomic-scale-up     2        0  requested  CapacityIsRequested" in table.splitlines()
 
 
 def test_requests_are_counted_by_class_and_state() -> None:
     over = request("over", CHECK, said=(("BookingExpired", True, "Any", NOW),), large=1)
     registry = CollectorRegistry()
-    metrics = AutoscalerMetrics(registry, None, None, overdue_seconds=lambda: 0.0)
-    metrics.note(round_of(request(large=2), over).iteration, (), None)
+    metrics = AutoscalerMetrics(registry)
+    metrics.note(round_of(request(large=2), over).iteration)
     name = "headroom_autoscaler_provisioning_requests"
     kinds = ("best-effort-atomic-scale-up.autoscaling.x-k8s.io", "requested"), (CHECK, "expired")
     for kind, stage in kinds:

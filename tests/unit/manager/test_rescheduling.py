@@ -11,7 +11,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from manager.autoscaler.estimator import problem
-from manager.autoscaler.scale_down.rescheduling import NoPlace, PodBatch, PodMove, Rescheduling
+from manager.autoscaler.scale_down.removal_simulation import NoPlace, PodBatch, PodMove, Rescheduling
 from manager.autoscaler.snapshot import cluster, pod_info
 from manager.autoscaler.snapshot.cluster import NodeState
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup

@@ -17,13 +17,16 @@ from manager.autoscaler import checked_settings
 from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.cloudprovider.errors import Unavailable
 from manager.autoscaler.cloudprovider.guard import Guard
+from manager.autoscaler.cluster_state.cost import Cost, KindCost, RequestedCost
 from manager.autoscaler.cluster_state.registry import Registry
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.listers import ClusterObjects
 from manager.autoscaler.plan_request import Overrides, PlanRequest
 from manager.autoscaler.planning import iteration_plan
+from manager.autoscaler.planning.cluster_view import open_view
 from manager.autoscaler.pricing.price_file import FilePricing
+from manager.autoscaler.reporting.cost_division import LabelCosts, NamespaceCosts
 from manager.autoscaler.reporting.cost_trend import CostTrend
 from manager.autoscaler.reporting.decision_log import DecisionLog
 from manager.autoscaler.router import MAX_BODY_BYTES, router
@@ -64,9 +67,8 @@ class Planner:
         if self.is_blind:
             raise Unavailable("memory", "", "not observed")
         objects = ClusterObjects(NOW, pods=tuple(more))
-        return iteration_plan.plan(
-            objects, self._guard, Registry(), config, chance=random.Random(0), dry_run=True
-        ).iteration
+        view = open_view(objects, self._guard, Registry(), config, chance=random.Random(0))
+        return iteration_plan.plan(view, dry_run=True).iteration
 
     def close(self) -> None:
         self._guard.close()
@@ -104,7 +106,12 @@ def planned(url: str, **body: Any) -> Any:
 def test_before_the_first_round_nothing_is_known() -> None:
     with served(Planner()) as url:
         assert LOCAL_HTTP.get(f"{url}/groups").json()["time"] is None
-        assert LOCAL_HTTP.get(f"{url}/decisions").json() == {"cluster": "", "latest": None, "rounds": [], "earlier": []}
+        assert LOCAL_HTTP.get(f"{url}/decisions").json() == {
+            "cluster": "",
+            "latest": None,
+            "iterations": [],
+            "earlier": [],
+        }
 
 
 def test_groups_and_decisions_are_those_of_the_journal(url: str) -> None:
@@ -127,8 +134,8 @@ def test_groups_and_decisions_are_those_of_the_journal(url: str) -> None:
     assert list(schemas.problems(groups, schemas.published("groups"))) == []
     assert list(schemas.problems(decisions, schemas.published("decisions"))) == []
     assert [each["id"] for each in groups["groups"]] == ["small"]
-    assert (decisions["latest"]["round"], [each["round"] for each in decisions["rounds"]]) == (3, [3, 2])
-    assert [len(each["pending"][1]["pods"]) for each in (brief["latest"], *brief["rounds"])] == [3, 3]
+    assert (decisions["latest"]["iteration"], [each["iteration"] for each in decisions["iterations"]]) == (3, [3, 2])
+    assert [len(each["pending"][1]["pods"]) for each in (brief["latest"], *brief["iterations"])] == [3, 3]
 
 
 def test_every_answer_names_the_cluster_it_is_about() -> None:
@@ -170,11 +177,11 @@ def test_every_node_says_why_it_is_still_here(url: str) -> None:
     brief = LOCAL_HTTP.get(f"{url}/decisions?brief=true").json()["latest"]
     assert {row["standing"] for row in brief["scale_down"]["nodes"]} == {"goes", "unneeded", "leaving", "gone"}
     missing = LOCAL_HTTP.get(f"{url}/autoscaler/nodes/nowhere")
-    assert (missing.status_code, missing.json()) == (404, {"detail": "there is no word on Node 'nowhere'"})
+    assert (missing.status_code, missing.json()) == (404, {"detail": "nothing is known of Node 'nowhere'"})
     PLANNER.decision_log.note(rounds.held("not leading"))
     held = LOCAL_HTTP.get(f"{url}/autoscaler/nodes/idle")
-    assert (held.status_code, held.json()) == (404, {"detail": "there is no word on Node 'idle': not leading"})
-    assert LOCAL_HTTP.get(f"{url}/autoscaler/nodes").json()["held"] == "not leading"
+    assert (held.status_code, held.json()) == (404, {"detail": "nothing is known of Node 'idle': not leading"})
+    assert LOCAL_HTTP.get(f"{url}/autoscaler/nodes").json()["blocked_reason"] == "not leading"
 
 
 def test_without_a_question_it_is_planned_for_what_waits(url: str) -> None:
@@ -274,3 +281,73 @@ def test_what_is_too_large_or_cannot_be_known_is_told_as_such(url: str) -> None:
     finally:
         PLANNER.is_blind = False
     assert (answer.status_code, "not observed" in answer.text) == (503, True)
+
+
+KINDS = (
+    KindCost("few", {"team": "web", "pod-template-hash": "1"}, RequestedCost(1.0, 0.0)),
+    KindCost("many", {"team": "data", "pod-template-hash": "2"}, RequestedCost(2.0, 0.0)),
+    KindCost("many", {"team": "web", "app": "shop"}, RequestedCost(2.5, 0.0)),
+    KindCost("lent", {}, RequestedCost(1.0, 2.0)),
+)
+
+
+@contextlib.contextmanager
+def dividing() -> Iterator[tuple[str, Planner]]:
+    """The address of the costs of `KINDS`."""
+    planner = Planner()
+    planner.decision_log.note(replace(rounds.everything(), cost=Cost(idle=0.5, by_kind=KINDS)))
+    with served(planner) as url:
+        yield f"{url}/costs", planner
+
+
+def test_namespaces_come_by_their_cost_and_only_as_many_as_asked_for() -> None:
+    with dividing() as (url, planner):
+        found = LOCAL_HTTP.get(f"{url}/namespaces", params={"limit": 2}).json()
+        assert list(schemas.problems(found, schemas.published("namespace_costs"))) == []
+        assert (found["total"], found["idle"], found["label_keys"]) == (3, 0.5, ["team", "app"])
+        assert found["namespaces"] == [
+            {"namespace": "many", "requested": 4.5, "used": 0.0},
+            {"namespace": "lent", "requested": 1.0, "used": 2.0},
+        ]
+        for limit in (0, 1001, "many"):
+            assert LOCAL_HTTP.get(f"{url}/namespaces", params={"limit": limit}).status_code == 422
+        planner.decision_log.note(rounds.held("the cloud does not answer"))
+        assert LOCAL_HTTP.get(f"{url}/namespaces").json()["namespaces"] == []
+
+
+def test_costs_by_label_have_a_row_for_pods_without_it_and_only_as_many_as_asked_for() -> None:
+    with dividing() as (url, planner):
+        found = LOCAL_HTTP.get(f"{url}/labels", params={"key": "team"}).json()
+        assert list(schemas.problems(found, schemas.published("label_costs"))) == []
+        assert (found["key"], found["total"], found["idle"], found["label_keys"]) == ("team", 3, 0.5, ["team", "app"])
+        assert found["values"] == [
+            {"value": "web", "requested": 3.5, "used": 0.0},
+            {"value": None, "requested": 1.0, "used": 2.0},
+            {"value": "data", "requested": 2.0, "used": 0.0},
+        ]
+        assert len(LOCAL_HTTP.get(f"{url}/labels", params={"key": "team", "limit": 1}).json()["values"]) == 1
+        absent = LOCAL_HTTP.get(f"{url}/labels", params={"key": "example.com/owner"}).json()["values"]
+        assert absent == [{"value": None, "requested": 6.5, "used": 2.0}]
+        planner.decision_log.note(rounds.held("the cloud does not answer"))
+        assert LOCAL_HTTP.get(f"{url}/labels", params={"key": "team"}).json()["values"] == []
+
+
+@pytest.mark.parametrize(
+    "query", [{}, {"key": ""}, {"key": "a b"}, {"key": "-a"}, {"key": "a/b/c"}, {"key": "x" * 64}, {"key": "a\n"}]
+)
+def test_what_is_no_key_of_a_label_is_refused(query: dict[str, str]) -> None:
+    with dividing() as (url, _):
+        assert LOCAL_HTTP.get(f"{url}/labels", params=query).status_code == 422
+
+
+def test_no_costs_are_divided_before_the_first_iteration() -> None:
+    nothing: dict[str, object] = {"time": None, "total": 0, "idle": None, "label_keys": []}
+    with served(Planner()) as url:
+        assert LOCAL_HTTP.get(f"{url}/costs/namespaces").json() == nothing | {"namespaces": []}
+        by_team = LOCAL_HTTP.get(f"{url}/costs/labels", params={"key": "team"}).json()
+        assert by_team == nothing | {"key": "team", "values": []}
+
+
+def test_the_published_schemas_of_divided_costs_are_those_of_the_answers() -> None:
+    assert schemas.published("namespace_costs") == msgspec.json.schema(NamespaceCosts)
+    assert schemas.published("label_costs") == msgspec.json.schema(LabelCosts)

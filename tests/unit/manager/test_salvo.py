@@ -12,9 +12,10 @@ from manager.autoscaler.scale_up.options import ScaleUpInput
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import NodeState
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
-from manager.autoscaler.snapshot.pod_info import PodInfo
+from manager.autoscaler.snapshot.pod_info import PodInfo, PodTerm, Spread
+from shared.api.selectors import LabelSelector
 from shared.names import MID_CPU
-from tests.unit.manager.test_scale_up import PREFIX, group, machine, pending, rules
+from tests.unit.manager.test_scale_up import PREFIX, ZONE, group, machine, pending, rules
 
 
 def test_the_pods_that_nodes_were_chosen_for_are_on_them_and_the_others_are_asked_about_next() -> None:
@@ -70,3 +71,18 @@ def test_pods_that_reclaiming_serves_stay_served() -> None:
     after = salvo.apply_decision(situation, decision)
     assert list(after.classes) == []
     assert after.snapshot.free_of(MID_CPU).tolist() == [-1000, 0]  # of what is still to come
+
+
+def test_a_pod_that_finds_room_on_the_nodes_of_an_earlier_decision_is_not_left() -> None:
+    """Zone a gets one pod and b two; then a may take the fourth, on the node that it has."""
+    zones = {zone: machine(2, labels={ZONE: zone}) for zone in "ab"}
+    full = [replace(each, name=zone, allocatable={**each.allocatable, "cpu": 0}) for zone, each in zones.items()]
+    spread = Spread(PodTerm(ZONE, frozenset({"ns"}), LabelSelector({"app": "x"})), 1, 1, True, False)
+    states = [group(zone, each, most=1) for zone, each in zones.items()]
+    facts = PodInfo("ns", {"app": "x"}, {"cpu": 1000}, spread=(spread,))
+    pods = EquivalenceGroup(facts, tuple(f"ns/p-{index}" for index in range(4)))
+    situation = ScaleUpInput(cluster.snapshot_of_nodes(full), [pods], states, 2)
+    decisions = salvo.decide(situation, rules(states), random.Random(1), seconds=60.0, clock=None)
+    assert [dict(each.nodes) for each in decisions] == [{"a": 1}, {"b": 1}]
+    assert [len(each.triggered) for each in decisions] == [1, 2]
+    assert decisions[-1].left == ()

@@ -10,47 +10,40 @@ from manager.autoscaler.cloudprovider.contract import Group, GroupOptions
 from manager.autoscaler.estimator.limits import ResourceBounds
 from manager.autoscaler.pricing.model import GIB, NVIDIA_GPU
 from manager.autoscaler.scale_down import drain, planner, pods_on_nodes, removal_status
-from manager.autoscaler.scale_down.budgets import (
-    AtomicSize,
-    CroppedBuckets,
-    DeletionCounts,
-    EmptyNodeLimit,
-    NodeBucket,
-    ShrinkingGroup,
-    crop,
-)
 from manager.autoscaler.scale_down.drain import (
     DisruptionBudget,
     DrainInfo,
     DrainOutcome,
+    GangBudget,
     PodController,
     RemainingDisruptions,
 )
 from manager.autoscaler.scale_down.eligibility import ANNOTATION_DISABLED, NodeUtilization, node_utilization
-from manager.autoscaler.scale_down.inputs import ScaleDownInputs
-from manager.autoscaler.scale_down.pods_on_nodes import DrainPlanner, PodOnNode
+from manager.autoscaler.scale_down.inputs import EmptyNodeLimit, ScaleDownInputs, ShrinkingGroup
+from manager.autoscaler.scale_down.planner import AtomicSize, CroppedBuckets, NodeBucket, crop
+from manager.autoscaler.scale_down.pods_on_nodes import DrainPlan, DrainPlanner, PodOnNode
 from manager.autoscaler.scale_down.removal_status import (
+    BlockingReason,
     CooldownTimestamps,
+    DeletionCounts,
+    GroupRules,
     NodeStanding,
     ScaleDownDecision,
     ScaleDownHistory,
     ScaleDownReason,
-    UnremovableNode,
-)
-from manager.autoscaler.scale_down.rules import (
-    BlockingReason,
-    Delays,
-    DrainRules,
-    GroupRules,
-    Parallelism,
     ScaleDownRules,
+    UnremovableNode,
     UnremovableReason,
 )
+from manager.autoscaler.settings.scale_down import Delays, DrainRules, Parallelism, RemovalRules
 from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, PODS, TAINT_TO_BE_DELETED, NodeInfo, NodeState
-from manager.autoscaler.snapshot.pod_info import HostPort, NodeDemands, PodInfo, PodTerm, ReferencedObjects
+from manager.autoscaler.snapshot.pod_info import HostPort, NodeDemands, PodInfo, PodTerm
+from manager.autoscaler.snapshot.referenced_objects import ReferencedObjects
 from manager.autoscaler.snapshot.taints import SoftTaints, soft_taints
 from manager.autoscaler.snapshot.templates import TAINT_DELETION_CANDIDATE
 from shared.api.core import Pod, Taint
+from shared.api.meta import ObjectMeta
+from shared.api.podgroup import LABEL_COSCHEDULING, PodGroup, PodGroupSpec
 from shared.api.selectors import LabelRequirement, LabelSelector
 from shared.errors import InvalidInput
 from shared.names import MID_CPU
@@ -60,7 +53,7 @@ from tests.unit.manager.wire_objects import ZONE
 
 LONG_AGO = NOW - 86_400
 UNREADY = NodeState.UNREADY
-NOT_UNREADY_ONES = ScaleDownRules(unready_enabled=False)
+NOT_UNREADY_ONES = ScaleDownRules(removal=RemovalRules(scale_down_unready_enabled=False))
 WEB = {"app": "web"}
 RULES = ScaleDownRules()
 
@@ -129,8 +122,12 @@ def test_an_underutilized_node_goes_and_its_pods_go_elsewhere() -> None:
         ("ns/p",),
     )
     assert decision.simulated[0].moves == (("ns/p", "b"),)
-    assert str(decision.statuses["a"]) == "a goes: 12.5% of its cpu is requested, and its 1 pods have other places"
-    assert str(decision.statuses["b"]) == ("b stays, NotUnderutilized: 62.5% of its cpu is requested, more than 50.0%")
+    assert (
+        str(decision.statuses["a"]) == "a is deleted: 12.5% of its cpu is requested, and its 1 pods have other places"
+    )
+    assert str(decision.statuses["b"]) == (
+        "b is not deleted, NotUnderutilized: 62.5% of its cpu is requested, more than 50.0%"
+    )
 
 
 def test_a_limit_on_empty_nodes_keeps_those_beyond_it_and_says_so() -> None:
@@ -140,7 +137,7 @@ def test_a_limit_on_empty_nodes_keeps_those_beyond_it_and_says_so() -> None:
     assert [each.node for each in decision.removals] == ["a", "d"], "an unready node goes for another reason"
     assert reasons(decision) == {"a": None, "b": UnremovableReason.BUDGET, "c": UnremovableReason.BUDGET, "d": None}
     assert decision.statuses["b"].detail == (
-        "the disruption limit '1;reasons=Empty' allows no more empty nodes to go now"
+        "the disruption limit '1;reasons=Empty' allows no more empty nodes to be deleted now"
     )
     elsewhere = replace(limit, groups=frozenset({"another"}))
     assert len(decided(nodes, empty_node_limits=(elsewhere,)).removals) == 4
@@ -178,7 +175,7 @@ def test_a_pending_pod_that_is_to_come_to_a_node_needs_another_place() -> None:
     waiting = PodOnNode("ns/waiting", "a", kind(1))
     alone = decided([node("a")], [waiting])
     assert reasons(alone) == {"a": UnremovableReason.NO_PLACE}
-    assert alone.statuses["a"].detail == "there is no other node for pod ns/waiting"
+    assert alone.statuses["a"].detail == "no other node exists for pod ns/waiting"
     other = decided([node("a"), node("b")], [waiting, *(pod(f"q{each}", "b") for each in range(5))])
     assert [(each.node, each.evicted) for each in other.removals] == [("a", ())]
 
@@ -243,7 +240,7 @@ def test_delays_may_be_those_of_the_nodes_own_group() -> None:
         "happened": CooldownTimestamps(added=NOW),
         "happened_in": {"other": CooldownTimestamps(added=NOW)},
     }
-    local = ScaleDownRules(delays=Delays(local=True))
+    local = ScaleDownRules(delays=Delays(scale_down_delay_type_local=True))
     assert reasons(decided([node("a")], rules=local, **happened)) == {"a": None}
     happened["happened_in"] = {"g": CooldownTimestamps(added=NOW)}
     assert reasons(decided([node("a")], rules=local, **happened)) == {"a": UnremovableReason.COOLDOWN}
@@ -269,13 +266,16 @@ def test_why_a_pod_finds_no_place_is_counted_by_rule() -> None:
 def test_a_node_found_unremovable_is_tried_again_only_after_a_while_or_once_it_is_empty() -> None:
     nodes, pods = [node("a")], [pod("p", "a")]
     first = decided(nodes, pods)
-    assert first.memory.unremovable["a"].until == NOW + RULES.recheck_seconds
+    assert first.memory.unremovable["a"].until == NOW + RULES.removal.unremovable_node_recheck_timeout_seconds
     later = decided(nodes, pods, memory=first.memory)
     assert reasons(later) == {"a": UnremovableReason.RECENTLY_UNREMOVABLE}
-    assert later.statuses["a"].detail == ("a short while ago, NoPlaceToMovePods: there is no other node for pod ns/p")
+    assert later.statuses["a"].detail == ("a short while ago, NoPlaceToMovePods: no other node exists for pod ns/p")
     assert later.memory.unremovable == first.memory.unremovable
     assert reasons(decided(nodes, [], memory=first.memory)) == {"a": UnremovableReason.NOT_UNNEEDED_LONG}
-    for until in (NOW, NOW + 4 * RULES.recheck_seconds):  # over, and set before the clock went back
+    for until in (
+        NOW,
+        NOW + 4 * RULES.removal.unremovable_node_recheck_timeout_seconds,
+    ):  # over, and set before the clock went back
         known = ScaleDownHistory({}, {"a": UnremovableNode(until, UnremovableReason.NO_PLACE, "")})
         assert reasons(decided(nodes, pods, memory=known)) == {"a": UnremovableReason.NO_PLACE}
 
@@ -316,7 +316,7 @@ def test_only_as_many_nodes_are_unneeded_as_the_group_can_spare_those_unneeded_l
     decision = decided(nodes, least=2, memory=memory)
     assert decision.unneeded == ("c", "d")
     assert decision.statuses["a"].reason is UnremovableReason.AT_MINIMUM
-    assert decision.statuses["a"].detail == "its group has 4 nodes, and is to have at least 2"
+    assert decision.statuses["a"].detail == "its group has 4 nodes, and its minimum is 2"
 
 
 def test_disruption_budgets_are_used_up_within_a_pass() -> None:
@@ -378,6 +378,67 @@ def test_a_budget_that_allows_nothing_keeps_pods_that_say_they_may_be_evicted() 
     assert getattr(found, "why", None) is BlockingReason.NOT_ENOUGH_PDB
 
 
+GANG = "gang/ns/train"
+
+
+def test_no_gang_is_brought_below_the_pods_that_it_needs_at_once() -> None:
+    nodes = [node("a"), node("b"), node("c"), staying("d")]
+    pods = [pod(name, on, labels={}, pod_group=GANG, safe_to_evict="true") for name, on in ("pa", "qb", "rc")]
+
+    def kept(allowed: int, **more: Any) -> list[str]:
+        decision = decided(nodes, pods, gangs=[GangBudget(GANG, 2, allowed)], **more)
+        return [name for name, why in reasons(decision).items() if why is UnremovableReason.BLOCKED_BY_POD]
+
+    assert kept(1) == ["b", "c"]
+    assert kept(2) == ["c"]
+    assert kept(2, leaving={"a"}) == ["c"], "its pod is still to be evicted"
+    decision = decided(nodes, pods, gangs=[GangBudget(GANG, 3, 0), GangBudget("gang/ns/other", 3, 9)])
+    assert decision.statuses["a"].detail == (
+        'pod ns/p would be one more eviction than PodGroup "ns/train", which needs 3 pods at once, allows now '
+        "(GangAtMinimum)"
+    )
+
+
+def test_a_gang_does_not_count_as_a_second_disruption_budget() -> None:
+    left = RemainingDisruptions([DisruptionBudget("ns", "web", LabelSelector(WEB), 1)], [GangBudget(GANG, 2, 1)])
+    found = DrainPlanner(DrainRules(), NOW).plan([pod("p", "a", pod_group=GANG)], left)
+    assert isinstance(found, DrainPlan)
+    left.take(found.disruptions)
+    blocked = drain.drainability(
+        DrainInfo("ns", {}, controller=PodController("ReplicaSet"), pod_group=GANG), DrainRules(), left, NOW
+    )
+    assert blocked == drain.Drainability(
+        DrainOutcome.BLOCKED,
+        BlockingReason.GANG,
+        'PodGroup "ns/train", which needs 2 pods at once, allows no eviction now',
+    )
+
+
+def test_a_gang_allows_as_many_evictions_as_it_has_pods_beyond_those_it_needs() -> None:
+    def member(name: str, group: str, **more: Any) -> Pod:
+        meta = {"name": name, "namespace": "ns", "labels": {LABEL_COSCHEDULING: group}, **more.pop("metadata", {})}
+        return msgspec.convert(
+            {"metadata": meta, "spec": {"nodeName": "a"}, "status": {"phase": "Running"}} | more, Pod
+        )
+
+    pods = [
+        *(member(f"p{number}", "four") for number in range(4)),
+        member("ended", "four", status={"phase": "Succeeded"}),
+        member("waits", "four", spec={}),
+        member("leaves", "four", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}),
+        member("one", "short"),
+        member("single", "singles"),
+    ]
+    groups = [("four", 3), ("short", 2), ("singles", 1), ("without-pods", 2)]
+    made = (PodGroup(ObjectMeta(name, "ns"), PodGroupSpec(None, least)) for name, least in groups)
+    known = {each.key: each for each in made}
+    assert drain.gang_budgets(pods, known) == [
+        GangBudget("coscheduling/ns/four", 3, 1),
+        GangBudget("coscheduling/ns/short", 2, 0),
+    ]
+    assert drain.gang_budgets(pods, None) == []
+
+
 NAKED: dict[str, Any] = {"controller": None}
 
 
@@ -387,7 +448,7 @@ NAKED: dict[str, Any] = {"controller": None}
         ({"controller": PodController("ReplicaSet", exists=False)}, {}, BlockingReason.CONTROLLER_NOT_FOUND),
         (
             {"controller": PodController("Job", exists=False)},
-            {"skips_custom_controllers": False},
+            {"skip_nodes_with_custom_controller_pods": False},
             DrainOutcome.UNDECIDED,
         ),
         (
@@ -402,17 +463,25 @@ NAKED: dict[str, Any] = {"controller": None}
             BlockingReason.CONTROLLER_NOT_FOUND,
         ),
         ({"controller": PodController("StatefulSet")}, {}, DrainOutcome.UNDECIDED),
-        ({"controller": PodController("Foo")}, {"skips_custom_controllers": False}, DrainOutcome.UNDECIDED),
+        (
+            {"controller": PodController("Foo")},
+            {"skip_nodes_with_custom_controller_pods": False},
+            DrainOutcome.UNDECIDED,
+        ),
         ({**NAKED, "safe_to_evict": "on-completion"}, {}, DrainOutcome.WAIT),
         ({**NAKED, "phase": "Succeeded", "restart_policy": "Never"}, {}, DrainOutcome.DRAIN),
         ({**NAKED, "phase": "Succeeded"}, {}, BlockingReason.NOT_REPLICATED),
         ({**NAKED, "deleted_at": NOW - 60, "grace_seconds": 30}, {}, BlockingReason.NOT_REPLICATED),
         ({**NAKED, "deleted_at": NOW - 61, "grace_seconds": 30}, {}, DrainOutcome.SKIP),
-        ({"namespace": "kube-system", "created_at": NOW}, {"skips_system_pods": False}, DrainOutcome.UNDECIDED),
+        (
+            {"namespace": "kube-system", "created_at": NOW},
+            {"skip_nodes_with_system_pods": False},
+            DrainOutcome.UNDECIDED,
+        ),
         ({"namespace": "kube-system", "created_at": NOW, "safe_to_evict": "false"}, {}, BlockingReason.KUBE_SYSTEM),
         ({"local_volumes": ("a", "b"), "safe_local_volumes": frozenset("a")}, {}, BlockingReason.LOCAL_STORAGE),
         ({"local_volumes": ("a", "b"), "safe_local_volumes": frozenset("ab")}, {}, DrainOutcome.UNDECIDED),
-        ({"local_volumes": ("a",)}, {"skips_local_storage": False}, DrainOutcome.UNDECIDED),
+        ({"local_volumes": ("a",)}, {"skip_nodes_with_local_storage": False}, DrainOutcome.UNDECIDED),
         ({"local_volumes": ("a",), "safe_to_evict": "false"}, {}, BlockingReason.NOT_SAFE_TO_EVICT),
     ],
 )
@@ -518,13 +587,15 @@ def test_gpu_nodes_have_a_threshold_of_their_own_and_none_of_the_others() -> Non
     busy = [pod("p", "a", kind(3.9)), pod("q", "a", kind(0, requests={NVIDIA_GPU: 2}))]
     nodes = [node("a", **gpus), node("b", **gpus, annotations={ANNOTATION_DISABLED: "true"})]
     assert reasons(decided(nodes, busy))["a"] is None
-    low = GroupRules(gpu_utilization_threshold=0.4)
+    low = GroupRules(scale_down_gpu_utilization_threshold=0.4)
     assert reasons(decided(nodes, busy, of_group=low))["a"] is UnremovableReason.NOT_UNDERUTILIZED
 
 
 def test_a_cloud_may_want_it_otherwise_for_a_group() -> None:
     wanted = GroupOptions(scale_down_utilization_threshold=0.0, scale_down_unneeded_seconds=7.0)
-    assert GroupRules(zero_or_max=True).overridden_by(wanted) == GroupRules(0.0, unneeded_seconds=7.0, zero_or_max=True)
+    assert GroupRules(zero_or_max=True).overridden_by(wanted) == GroupRules(
+        0.0, scale_down_unneeded_time_seconds=7.0, zero_or_max=True
+    )
 
 
 def test_the_cluster_keeps_its_lower_bounds_over_a_whole_pass() -> None:
@@ -564,7 +635,7 @@ def test_an_atomic_group_goes_as_a_whole_or_not_at_all() -> None:
     assert [each.node for each in decided(nodes, of_group=whole).removals] == ["a", "b"]
     partly = decided(nodes, of_group=whole, memory=ScaleDownHistory({"a": LONG_AGO}))
     assert reasons(partly) == {"a": UnremovableReason.ATOMIC, "b": UnremovableReason.NOT_UNNEEDED_LONG}
-    assert partly.statuses["a"].detail == "its group goes as a whole, and 1 of its 2 nodes could"
+    assert partly.statuses["a"].detail == "its group is deleted as a whole, and only 1 of its 2 nodes are due"
 
 
 def test_an_atomic_group_that_is_too_large_for_now_keeps_the_next_one_waiting() -> None:
@@ -618,10 +689,13 @@ def test_a_node_leaves_only_if_the_others_hold_their_predicted_peaks_with_the_ma
     tight = peaked(peaks={**PEAKS, "b": Resources(2601, GIB)})
     assert reasons(tight)["a"] is UnremovableReason.PEAKS
     assert tight.statuses["a"].detail == (
-        "pod ns/p fits on 1 other nodes, none of which holds its predicted peak with it"
+        "pod ns/p fits on 1 other nodes, none of which has room for its predicted peak"
     )
     assert reasons(peaked(peaks=None))["a"] is None
-    assert reasons(peaked(rules=ScaleDownRules(peak_margin_percent=20)))["a"] is UnremovableReason.PEAKS
+    assert (
+        reasons(peaked(rules=ScaleDownRules(removal=RemovalRules(scale_down_peak_margin_percent=20))))["a"]
+        is UnremovableReason.PEAKS
+    )
 
 
 def test_mid_that_would_vanish_counts_beyond_the_peak() -> None:

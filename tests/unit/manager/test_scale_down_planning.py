@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from manager.autoscaler.actuation.scale_down_controller import ScaleDownController
+from manager.autoscaler.actuation.iteration_executor import ScaleDownController
 from manager.autoscaler.cloudprovider.contract import (
     ErrorClass,
     Group,
@@ -28,7 +28,7 @@ from manager.autoscaler.disruption.rules import DisruptionRules
 from manager.autoscaler.environment import CloudAccess, ClusterAccess, PlanCloud
 from manager.autoscaler.listers import Listers, WatchedKinds
 from manager.autoscaler.node_groups import NodeGroup, ScalingPolicy
-from manager.autoscaler.planning import scale_down_planning
+from manager.autoscaler.planning import removal_view
 from manager.autoscaler.planning.iteration_plan import PlannedIteration
 from manager.autoscaler.scale_down import removal_status
 from manager.autoscaler.scale_down.removal_status import (
@@ -36,13 +36,16 @@ from manager.autoscaler.scale_down.removal_status import (
     DeletionProgress,
     DeletionsInProgress,
     DeletionStage,
+    GroupRules,
     NodeStanding,
     ScaleDownHistory,
     ScaleDownReason,
+    ScaleDownRules,
     UnremovableNode,
+    UnremovableReason,
 )
-from manager.autoscaler.scale_down.rules import Delays, GroupRules, Parallelism, ScaleDownRules, UnremovableReason
 from manager.autoscaler.settings.modes import Mode
+from manager.autoscaler.settings.scale_down import Delays, Parallelism, RemovalRules
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED
 from manager.autoscaler.snapshot.taints import TO_BE_REMOVED
 from manager.autoscaler.snapshot.templates import TAINT_DELETION_CANDIDATE
@@ -67,7 +70,7 @@ NOW_AT_ONCE = ScaleDownRules(delays=Delays(0, 0, 0))
 
 
 def config(*listed: str, **more: Any) -> DecisionSettings:
-    return test_planning.config(*listed, **{"scales_down": True, "scale_down": NOW_AT_ONCE, **more})
+    return test_planning.config(*listed, **{"scale_down_enabled": True, "scale_down": NOW_AT_ONCE, **more})
 
 
 def cloud_of(*nodes: Node, least: int = 0, group: str = "a") -> Cloud:
@@ -211,9 +214,9 @@ def test_nodes_of_others_are_told_why_they_are_left_alone() -> None:
     assert found.iteration.scale_down is not None
     said = {name: each.detail for name, each in found.iteration.scale_down.statuses.items() if each.reason is not None}
     assert said == {
-        "o": scale_down_planning.OBSERVED,
-        "s": scale_down_planning.SCANNED,
-        "stranger": "it is of no group that may shrink",
+        "o": removal_view.OBSERVED,
+        "s": removal_view.SCANNED,
+        "stranger": "it belongs to no node group that may shrink",
     }
     assert [each[-1] for each in removed(found)] == [("n",)]
 
@@ -251,7 +254,12 @@ def test_what_is_only_advised_takes_neither_marks_nor_places_nor_budgets_from_wh
         PodDisruptionBudget,
     )
     memory = ScaleDownHistory({"a1": NOW - 100, "b1": NOW - 50})  # none of them is ripe
-    chosen = config("a", "b", group_modes={"a": Mode.RECOMMEND}, scale_down=replace(NOW_AT_ONCE, soft_taints_at_once=1))
+    chosen = config(
+        "a",
+        "b",
+        group_modes={"a": Mode.RECOMMEND},
+        scale_down=replace(NOW_AT_ONCE, removal=RemovalRules(max_bulk_soft_taint_count=1)),
+    )
     found = planned(cloud, chosen, nodes=nodes, pods=pods, budgets=(budget,), underway=DeletionsInProgress(memory))
     assert reasons(found) == {
         **dict.fromkeys(("a1", "b1"), UnremovableReason.NOT_UNNEEDED_LONG),
@@ -292,8 +300,11 @@ def test_a_node_that_is_cordoned_and_not_ready_goes_by_what_is_set_for_unready_o
         return planned(cloud_of(*nodes), chosen, nodes=nodes, underway=DeletionsInProgress(memory))
 
     assert reasons(found())["n"] is UnremovableReason.NOT_UNREADY_LONG
-    assert reasons(found(unready_enabled=False))["n"] is UnremovableReason.UNREADY_DISABLED
-    gone = found(group=GroupRules(unready_seconds=0)).iteration.scale_down
+    assert (
+        reasons(found(removal=RemovalRules(scale_down_unready_enabled=False)))["n"]
+        is UnremovableReason.UNREADY_DISABLED
+    )
+    gone = found(group=GroupRules(scale_down_unready_time_seconds=0)).iteration.scale_down
     assert gone is not None
     assert [(each.node, each.kind) for each in gone.removals] == [("n", ScaleDownReason.UNREADY)]
 
@@ -313,7 +324,7 @@ def test_a_node_that_cannot_be_read_is_told_so() -> None:
 def test_a_pass_ends_when_its_time_is_over() -> None:
     nodes = (node("n"), node("m"))
     ticks = itertools.count()
-    chosen = config("a", clock=lambda: float(next(ticks)), simulation_seconds=2.0)
+    chosen = config("a", clock=lambda: float(next(ticks)), scale_down_simulation_timeout_seconds=2.0)
     found = planned(cloud_of(*nodes), chosen, nodes=nodes, underway=idle("n", "m"))
     assert reasons(found) == {"m": None, "n": UnremovableReason.OUT_OF_TIME}
 
@@ -349,7 +360,7 @@ def test_what_is_deleted_by_somebody_else_is_not_chosen() -> None:
 def test_an_increase_under_way_keeps_nodes_whoever_asked_for_it() -> None:
     one = node("n")
     under_way = add_request(Registry(), Increase("a", 1, 2, 10), NOW - 60, 900)
-    rules = replace(NOW_AT_ONCE, delays=Delays(after_add_seconds=600))
+    rules = replace(NOW_AT_ONCE, delays=Delays(scale_down_delay_after_add_seconds=600))
     cloud = cloud_of(one)
     cloud.listed = [Group("a", 0, 10, 2)]
     cloud.members["a"].append(Instance("id:new", InstanceState.CREATING))
@@ -396,7 +407,7 @@ def test_a_node_stays_where_the_others_would_not_hold_what_is_predicted() -> Non
 
     assert reason(config("a")) is None
     assert reason(config("a"), peaks=peaks) is UnremovableReason.PEAKS
-    assert reason(config("a", minds_peaks=False), peaks=peaks) is None
+    assert reason(config("a", scale_down_peaks=False), peaks=peaks) is None
     assert reason(config("a"), peaks={"m": peaks["m"]}) is UnremovableReason.PEAK_UNKNOWN
     assert reason(config("a"), peaks={}) is UnremovableReason.PEAK_UNKNOWN, "there are reports, and none to be trusted"
 
@@ -456,7 +467,11 @@ def test_marks_that_nobody_works_on_are_taken_back_by_whatever_a_group_scales(
 
 @pytest.mark.parametrize(
     ("more", "found"),
-    [({}, ()), ({"scales_down": False}, ("n",)), ({"scale_down": replace(NOW_AT_ONCE, soft_taints_at_once=0)}, ("n",))],
+    [
+        ({}, ()),
+        ({"scale_down_enabled": False}, ("n",)),
+        ({"scale_down": replace(NOW_AT_ONCE, removal=RemovalRules(max_bulk_soft_taint_count=0))}, ("n",)),
+    ],
 )
 def test_marks_of_what_is_likely_to_go_are_taken_back_where_there_are_to_be_none(
     more: dict[str, Any], found: tuple[str, ...]
@@ -485,7 +500,7 @@ def test_what_a_group_wants_otherwise_holds_for_it() -> None:
 
 def test_without_scale_down_nobody_is_judged() -> None:
     one = node("n")
-    found = planned(cloud_of(one), config("a", scales_down=False), nodes=(one,), underway=idle("n"))
+    found = planned(cloud_of(one), config("a", scale_down_enabled=False), nodes=(one,), underway=idle("n"))
     assert (found.iteration.scale_down, found.iteration.actions) == (None, ())
 
 

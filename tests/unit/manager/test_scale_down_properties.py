@@ -14,18 +14,20 @@ from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.estimator import problem
 from manager.autoscaler.estimator.limits import ResourceBounds
 from manager.autoscaler.scale_down import planner, pods_on_nodes
-from manager.autoscaler.scale_down.budgets import DeletionCounts, ShrinkingGroup
 from manager.autoscaler.scale_down.drain import DisruptionBudget
 from manager.autoscaler.scale_down.eligibility import ANNOTATION_DISABLED
-from manager.autoscaler.scale_down.inputs import ScaleDownInputs
+from manager.autoscaler.scale_down.inputs import ScaleDownInputs, ShrinkingGroup
+from manager.autoscaler.scale_down.removal_simulation import NoPlace, PodBatch, Rescheduling
 from manager.autoscaler.scale_down.removal_status import (
+    DeletionCounts,
+    GroupRules,
     NodeStanding,
     ScaleDownDecision,
     ScaleDownHistory,
+    ScaleDownRules,
     SimulatedRemoval,
 )
-from manager.autoscaler.scale_down.rescheduling import NoPlace, PodBatch, Rescheduling
-from manager.autoscaler.scale_down.rules import GroupRules, Parallelism, ScaleDownRules
+from manager.autoscaler.settings.scale_down import Parallelism
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED, NodeState
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
@@ -138,8 +140,8 @@ def cases(draw: st.DrawFn) -> Case:
     for group in GROUPS:
         size = sum(each == group for each in group_of.values())
         rules = GroupRules(
-            utilization_threshold=draw(st.sampled_from([0.5, 1.0])),
-            ignores_daemons=draw(st.booleans()),
+            scale_down_utilization_threshold=draw(st.sampled_from([0.5, 1.0])),
+            ignore_daemonsets_utilization=draw(st.booleans()),
             zero_or_max=rarely(draw, 5),
         )
         known = Group(group, draw(st.sampled_from([0, 0, 0, 1, 3])), 10, size)
@@ -274,8 +276,8 @@ def test_no_more_nodes_go_at_one_time_than_may(case: Case) -> None:
     if not whole:
         parallelism, going = case.rules.parallelism, case.more["in_progress"]
         drained = sum(each.is_drained for each in decision.removals)
-        assert drained <= max(0, parallelism.drained - going.drained)
-        assert len(decision.removals) <= max(0, parallelism.nodes - going.empty - going.drained)
+        assert drained <= max(0, parallelism.max_drain_parallelism - going.drained)
+        assert len(decision.removals) <= max(0, parallelism.max_scale_down_parallelism - going.empty - going.drained)
 
 
 @examples(300)
@@ -299,7 +301,7 @@ def test_nodes_that_take_pods_hold_their_predicted_peaks_with_the_margin(case: C
                 brought.setdefault(f"{pod.namespace}/{pod.name}", [Fraction(0), Fraction(0)])[row] = load
         final |= dict(left.moves)
     machines = case.machines()
-    left_over = 1 - Fraction(case.rules.peak_margin_percent, 100)
+    left_over = 1 - Fraction(case.rules.removal.scale_down_peak_margin_percent, 100)
     for name in set(final.values()) - set(decision.unneeded):
         here = [brought[pod] for pod, node in final.items() if node == name and pod in brought]
         if not here:  # what came there is of nodes that go anyway

@@ -9,12 +9,11 @@ from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.estimator.limits import ResourceBounds
 from manager.autoscaler.pricing.model import GIB
 from manager.autoscaler.scale_down import planner
-from manager.autoscaler.scale_down.budgets import ShrinkingGroup
 from manager.autoscaler.scale_down.drain import DrainInfo, PodController
-from manager.autoscaler.scale_down.inputs import ScaleDownInputs
+from manager.autoscaler.scale_down.inputs import ScaleDownInputs, ShrinkingGroup
 from manager.autoscaler.scale_down.pods_on_nodes import PodOnNode
-from manager.autoscaler.scale_down.removal_status import ScaleDownDecision, ScaleDownHistory
-from manager.autoscaler.scale_down.rules import GroupRules, Parallelism, ScaleDownRules
+from manager.autoscaler.scale_down.removal_status import GroupRules, ScaleDownDecision, ScaleDownHistory, ScaleDownRules
+from manager.autoscaler.settings.scale_down import Parallelism, RemovalRules
 from manager.autoscaler.snapshot.cluster import PODS, NodeInfo
 from manager.autoscaler.snapshot.pod_info import PodInfo
 from shared.quantity import Resources
@@ -85,7 +84,8 @@ class Fleet:
 def fleets(draw: st.DrawFn) -> Fleet:
     names = [f"n{index}" for index in range(draw(st.integers(2, 7)))]
     rules = ScaleDownRules(
-        parallelism=Parallelism(3, draw(st.integers(1, 2))), peak_margin_percent=draw(st.sampled_from([10, 50]))
+        parallelism=Parallelism(3, draw(st.integers(1, 2))),
+        removal=RemovalRules(scale_down_peak_margin_percent=draw(st.sampled_from([10, 50]))),
     )
     made = Fleet([node(name) for name in names], rules, used_percent=draw(st.sampled_from([50, 100])))
     for name in names:
@@ -100,7 +100,7 @@ def fleets(draw: st.DrawFn) -> Fleet:
 @examples(150)
 @given(fleets(), st.data())
 def test_nodes_hold_their_peaks_however_long_they_do_not_tell_them(fleet: Fleet, data: st.DataObject) -> None:
-    most = CORES * 1000 * (100 - fleet.rules.peak_margin_percent) // 100
+    most = CORES * 1000 * (100 - fleet.rules.removal.scale_down_peak_margin_percent) // 100
     for number in range(ROUNDS):
         reached = fleet.drain(fleet.decided(number))
         event(f"round {number}: {len(reached)} nodes took pods")

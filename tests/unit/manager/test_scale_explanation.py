@@ -34,7 +34,7 @@ def test_a_growth_that_a_quota_cuts_has_one_explanation_everywhere() -> None:
     assert (row.reason, row.bound, tuple(row.terms)) == (why.reason, why.bound, why.terms)
     log = DecisionLog()
     log.note(made)
-    assert log.rounds()[0].decisions == [row], "the log line says the same, and can be read again"
+    assert log.iterations()[0].decisions == [row], "the log line says the same, and can be read again"
     said = events.events(made, ObjectRef("v1", "ConfigMap", "status", "ns"))
     assert [each.message for each in said if each.reason == "ScaledUpGroup"] == [
         f"Scale-up: setting group a size to 2 instead of 0 (max: 100): {CUT}",

@@ -26,7 +26,7 @@ from manager.autoscaler.scale_up.options import EstimateRules, ScaleUpInput, Sca
 from manager.autoscaler.snapshot import cluster, templates
 from manager.autoscaler.snapshot.cluster import PODS, ClusterSnapshot, NodeInfo, NodeState, NodeTemplate
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
-from manager.autoscaler.snapshot.pod_info import PodInfo, PodTerm
+from manager.autoscaler.snapshot.pod_info import PodInfo, PodTerm, Spread
 from shared.api.selectors import LabelSelector
 from shared.names import MID_CPU
 
@@ -118,7 +118,7 @@ def test_a_quota_takes_off_nodes_and_only_pods_on_those_bought_are_triggered() -
     assert grown(decision) == {"a": 2}
     assert len(decision.triggered) == 2
     (left,) = decision.left
-    assert (len(left.pods), left.awaiting) == (1, True)
+    assert (len(left.pods), left.awaiting) == (1, False)
     assert decision.reasons(left) == {"a": ('exceeded quota: "cluster-wide", resources: cpu',)}
     assert [(cap.wanted, cap.allowed, cap.limit) for cap in decision.caps] == [
         (3, 2, 'exceeded quota: "cluster-wide", resources: cpu')
@@ -127,8 +127,67 @@ def test_a_quota_takes_off_nodes_and_only_pods_on_those_bought_are_triggered() -
     assert decision.comparison.single.pod_count == 2
 
 
+CPU_QUOTA = 'exceeded quota: "cluster-wide", resources: cpu'
+NODES_QUOTA = 'exceeded quota: "max-nodes-total", resources: nodes'
+
+
+@pytest.mark.parametrize(
+    ("others", "given", "awaiting", "reasons"),
+    [
+        ([], {"bounds": {"cpu": ResourceBounds(0, 4)}}, False, {"a": CPU_QUOTA}),
+        ([], {"max_nodes_total": 2}, False, {"a": NODES_QUOTA}),
+        ([group("b", machine(3))], {"bounds": {"cpu": ResourceBounds(0, 4)}}, False, {"a": CPU_QUOTA, "b": CPU_QUOTA}),
+        ([group("b", machine(3))], {"max_nodes_total": 2}, False, {"a": NODES_QUOTA, "b": NODES_QUOTA}),
+        (
+            [],
+            {"estimates": EstimateRules(max_nodes_per_scaleup=2)},
+            True,
+            {"a": "--max-nodes-per-scaleup allows 2 at once"},
+        ),
+        ([group("c", machine(3), 2, most=2)], {"most": 2}, False, {"a": groups.AT_MAXIMUM, "c": groups.AT_MAXIMUM}),
+        ([group("c", machine(3), 1, most=2)], {"most": 2}, True, {"a": groups.AT_MAXIMUM}),
+        (
+            [group("c", machine(3), backoff=GroupBackoff("no stock", 0, 300, 300))],
+            {"most": 2},
+            False,
+            {"a": groups.AT_MAXIMUM, "c": groups.BACKED_OFF},
+        ),
+        ([group("tiny", machine(1))], {"most": 2}, False, {"a": groups.AT_MAXIMUM, "tiny": "Insufficient cpu"}),
+    ],
+)
+def test_pods_await_a_later_round_only_if_a_group_may_grow_then_and_else_each_limit_is_named(
+    others: list[GroupStatus], given: dict[str, Any], awaiting: bool, reasons: dict[str, str]
+) -> None:
+    states = [group("a", machine(2), most=given.pop("most", 100)), *others]
+    more = {"least_cost_mix": False, "pricing": FilePricing(), **given}
+    decision = decided(states, [pending(2, 5)], **more)
+    assert grown(decision) == {"a": 2}
+    (left,) = decision.left
+    assert (len(left.pods), left.awaiting) == (3, awaiting)
+    assert decision.reasons(left) == {name: (reason,) for name, reason in reasons.items()}
+
+
+def test_pods_that_a_rule_keeps_from_further_nodes_of_the_chosen_group_await_nothing() -> None:
+    there = cluster.snapshot_of_nodes([replace(machine(0.1, labels={ZONE: "z2"}), name="old")])
+    spread = Spread(PodTerm(ZONE, frozenset({"ns"}), LabelSelector({"app": "w"})), 1, 1, True, False)
+    facts = PodInfo("ns", {"app": "w"}, {"cpu": 1000}, spread=(spread,))
+    classes = [EquivalenceGroup(facts, ("ns/w-0", "ns/w-1", "ns/w-2"))]
+    decision = decided([group("a", machine(2, labels={ZONE: "z1"}))], classes, there)
+    (left,) = decision.left
+    assert (decision.triggered, left.pods, left.awaiting) == (("ns/w-0",), ("ns/w-1", "ns/w-2"), False)
+
+
+def test_all_or_nothing_names_the_limit_that_is_to_blame() -> None:
+    only = EstimateRules(scale_up_all_or_nothing=True)
+    capped = decided([group("a", machine(2))], [pending(2, 3)], estimates=only, bounds={"cpu": ResourceBounds(0, 4)})
+    few = decided([group("a", machine(2), most=2)], [pending(2, 3)], estimates=only)
+    for decision, limit in ((capped, CPU_QUOTA), (few, groups.AT_MAXIMUM)):
+        (left,) = decision.left
+        assert (left.awaiting, decision.reasons(left)) == (False, {"a": (f"{groups.NOT_ALL_FIT}; {limit}",)})
+
+
 GPU_LABEL = "cloud.google.com/gke-accelerator"
-BALANCED = EstimateRules(balance_similar=True, gpu_label=GPU_LABEL)
+BALANCED = EstimateRules(balance_similar_node_groups=True, gpu_label=GPU_LABEL)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +259,7 @@ def test_no_type_of_gpu_takes_the_place_of_another_resource(kind: str) -> None:
 
 def test_all_or_nothing_refuses_what_would_leave_a_pod_behind() -> None:
     classes = [pending(1), pending(8, name="large")]
-    only = EstimateRules(all_or_nothing=True)
+    only = EstimateRules(scale_up_all_or_nothing=True)
     decision = decided([group("a", machine(4))], classes, estimates=only)
     assert (decision.outcome, decision.skipped[0].reason) == (ScaleUpOutcome.NO_OPTIONS, groups.NOT_ALL_FIT)
     assert grown(decided([group("a", machine(8))], classes, estimates=only)) == {"a": 2}
@@ -212,13 +271,30 @@ def test_on_the_fast_path_the_pods_that_counting_helps_most_are_estimated_last()
     """Then small ones, which are first, take nodes of their own before the large ones have left room for them."""
     classes = [pending(3, 9, name="large"), pending(1, 4, name="small")]
     assert grown(decided([group("a", machine(4))], classes)) == {"a": 9}
-    fast = EstimateRules(fast_path=True)
+    fast = EstimateRules(fastpath_binpacking_enabled=True)
     assert grown(decided([group("a", machine(4))], classes, estimates=fast)) == {"a": 10}
+
+
+@pytest.mark.parametrize(
+    ("cores", "grows_to", "placed"), [(20, 15, 20), (13, 13, 18), (11, 11, 16), (10, 10, 15), (5, 5, 10), (1, 1, 2)]
+)
+def test_on_the_fast_path_a_quota_takes_off_the_last_nodes_with_their_pods(
+    cores: int, grows_to: int, placed: int
+) -> None:
+    """The usual order would take ten nodes for the same pods, fewer than some of these quotas allow."""
+    classes = [pending(0.6, 10, name="large"), pending(0.4, 10, name="small")]
+    limits: dict[str, Any] = {
+        "estimates": EstimateRules(fastpath_binpacking_enabled=True),
+        "bounds": {"cpu": ResourceBounds(0, cores)},
+    }
+    decision = decided([group("a", machine(1))], classes, **limits)
+    assert grown(decision) == {"a": grows_to}
+    assert len(decision.triggered) == placed
 
 
 def test_similar_groups_share_the_nodes_and_a_quota_is_not_made_up_for_elsewhere() -> None:
     states = [group("a", machine(2), 1), group("b", machine(2), 3), group("c", machine(2), 2, most=2)]
-    balanced = EstimateRules(balance_similar=True)
+    balanced = EstimateRules(balance_similar_node_groups=True)
     assert grown(decided(states, [pending(2, 4)], estimates=balanced)) == {"a": 4, "b": 4}
     marked = [replace(states[0], template=NodeTemplate("a", machine(2, labels={"kubernetes.io/hostname": "x"})))]
     quota = Quota("of a", {"nodes": 1}, LabelSelector({"kubernetes.io/hostname": "x"}))
@@ -268,7 +344,7 @@ def test_a_group_that_does_not_exist_yet_costs_twice_under_the_preset() -> None:
 
 def test_nodes_go_to_the_created_group_and_to_those_that_came_with_it_within_the_quota() -> None:
     state = group(f"{PREFIX}-theory", machine(2), spec=GroupSpec("m", PREFIX))
-    chosen = rules([], estimates=EstimateRules(balance_similar=True), bounds={"cpu": ResourceBounds(0, 6)})
+    chosen = rules([], estimates=EstimateRules(balance_similar_node_groups=True), bounds={"cpu": ResourceBounds(0, 6)})
     taken = ScaleUpInput(cluster.snapshot_of_nodes([]), [pending(2, 4), pending(9, name="vast")], [state])
     decision = orchestrator.decide(taken, chosen, random.Random(1))
     made = Created(Group(f"{PREFIX}-1", 0, 9, 0, True), (Group(f"{PREFIX}-2", 0, 9, 0, True),))
@@ -282,7 +358,7 @@ def test_nodes_go_to_the_created_group_and_to_those_that_came_with_it_within_the
 
 def test_what_came_with_a_created_group_gets_no_share_that_its_quota_forbids() -> None:
     state = group(f"{PREFIX}-theory", machine(2), spec=GroupSpec("m", PREFIX))
-    chosen = rules([], estimates=EstimateRules(balance_similar=True))
+    chosen = rules([], estimates=EstimateRules(balance_similar_node_groups=True))
     zone = Quota("of zone b", {"nodes": 0}, LabelSelector({"zone": "b"}))
     taken = ScaleUpInput(cluster.snapshot_of_nodes([]), [pending(2, 4)], [state], quotas=(zone,))
     decision = orchestrator.decide(taken, chosen, random.Random(1))
@@ -295,8 +371,8 @@ def test_what_came_with_a_created_group_gets_no_share_that_its_quota_forbids() -
 def test_groups_below_their_minimum_are_brought_up_to_it_as_far_as_quotas_allow() -> None:
     states = [group("a", machine(2), 1, least=3), group("b", machine(2), 2, least=2)]
     assert decided(states, []).increases == ()
-    assert grown(decided(states, [], enforces_min_size=True)) == {"a": 3}
-    capped = decided(states, [], enforces_min_size=True, bounds={"cpu": ResourceBounds(0, 2)})
+    assert grown(decided(states, [], enforce_node_group_min_size=True)) == {"a": 3}
+    capped = decided(states, [], enforce_node_group_min_size=True, bounds={"cpu": ResourceBounds(0, 2)})
     assert (grown(capped), len(capped.caps)) == ({"a": 2}, 1)
 
 
@@ -325,7 +401,7 @@ def test_several_groups_are_taken_where_they_cost_less_than_one() -> None:
     assert cost is not None
     assert comparison.minimum < cost < comparison.single.cost
     assert {each.group: each.nodes for each in decision.increases} == dict(comparison.several.nodes)
-    alone = decided(states, classes, uses_mix=False)
+    alone = decided(states, classes, least_cost_mix=False)
     assert alone.comparison is not None
     assert not alone.comparison.uses_several
     assert {each.group: each.nodes for each in alone.increases} == dict(comparison.single.nodes)
@@ -390,7 +466,7 @@ def test_one_of_several_groups_shares_its_nodes_only_where_several_stay_cheaper(
         group("whole", machine(9, 12, labels={ZONE: "c"})),
     ]
     full = cluster.snapshot_of_nodes([replace(machine(0.01), name=f"n{each}") for each in range(50)])
-    alike, prices = EstimateRules(balance_similar=True), ByZone({"b": factor, "c": 1.12})
+    alike, prices = EstimateRules(balance_similar_node_groups=True), ByZone({"b": factor, "c": 1.12})
     decision = decided(states, classes, full, estimates=alike, pricing=prices)
     comparison = decision.comparison
     assert comparison is not None
@@ -479,7 +555,7 @@ def test_one_after_the_other_the_first_error_ends_it_and_all_at_once_none_does()
 
 
 def test_a_group_that_takes_too_few_by_itself_still_shares_the_nodes_of_one_like_it() -> None:
-    only = EstimateRules(all_or_nothing=True, balance_similar=True)
+    only = EstimateRules(scale_up_all_or_nothing=True, balance_similar_node_groups=True)
     states = [
         group("a", machine(2), most=3),
         group("b", machine(2, labels={ZONE: "z"}), most=3),

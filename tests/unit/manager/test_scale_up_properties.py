@@ -19,7 +19,9 @@ from hypothesis import strategies as st
 from manager.autoscaler.cloudprovider.contract import Group, GroupOptions, GroupSpec
 from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.cluster_state.state import GroupBackoff, GroupStatus
-from manager.autoscaler.estimator.limits import ResourceBounds
+from manager.autoscaler.estimator import binpacking
+from manager.autoscaler.estimator.binpacking import Permissions
+from manager.autoscaler.estimator.limits import UNLIMITED, ResourceBounds
 from manager.autoscaler.estimator.packing import PackedPods
 from manager.autoscaler.expander import chain
 from manager.autoscaler.expander.ranking import LEAST_COST, SEED
@@ -261,12 +263,13 @@ def cases(draw: st.DrawFn, plain: bool = False, most_pods: int = 12) -> Case:
             expanders=draw(st.sampled_from(EXPANDERS)),
             max_nodes_total=draw(st.sampled_from([0, 0, 2, 4, 6])),
             estimates=EstimateRules(
-                balance_similar=draw(st.booleans()),
-                all_or_nothing=rarely(draw, 6),
-                most_nodes=draw(st.sampled_from([1000, 3])),
+                balance_similar_node_groups=draw(st.booleans()),
+                fastpath_binpacking_enabled=draw(st.booleans()),
+                scale_up_all_or_nothing=rarely(draw, 6),
+                max_nodes_per_scaleup=draw(st.sampled_from([1000, 3])),
             ),
-            enforces_min_size=draw(st.booleans()),
-            uses_mix=draw(st.sampled_from([True, True, False])),
+            enforce_node_group_min_size=draw(st.booleans()),
+            least_cost_mix=draw(st.sampled_from([True, True, False])),
         ),
     )
 
@@ -296,7 +299,7 @@ def mixable_rounds(draw: st.DrawFn) -> Case:
         for pod in kept_apart:
             pod["spec"]["affinity"] = {"podAntiAffinity": terms(key, app, matchLabelKeys=["hash"])}
     bounds = draw(st.sampled_from([case.settings.bounds, {}, {}]))
-    chosen = replace(case.settings, expanders=("price",), uses_mix=True, bounds=bounds, max_nodes_total=0)
+    chosen = replace(case.settings, expanders=("price",), least_cost_mix=True, bounds=bounds, max_nodes_total=0)
     return owning(replace(case, settings=chosen), list(case.by_group))
 
 
@@ -320,6 +323,23 @@ def test_a_group_neither_listed_nor_prefixed_is_never_changed(case: Case) -> Non
             assert groups.NOT_OURS in [skip.reason for skip in decision.skipped if skip.group == each.state.id]
 
 
+@examples(150)
+@given(rounds(), st.integers(1, 8), st.booleans())
+def test_an_estimate_of_fewer_nodes_adds_exactly_these(case: Case, most: int, fast_path: bool) -> None:
+    left, *_ = orchestrator.filter_out_schedulable(case.situation())
+    for each in case.groups:
+        if (template := each.state.template) is not None:
+            fit = binpacking.fit_on_new_node(left.problem, template, left)
+            full, limited = (
+                binpacking.estimate(
+                    left.problem, template, fit.positions, Permissions(nodes), after=left, fast_path=fast_path
+                )
+                for nodes in (UNLIMITED, most)
+            )
+            assert limited.node_count == min(most, full.node_count)
+            event(f"cuts the estimate: {most < full.node_count}")
+
+
 @examples(250)
 @given(rounds())
 def test_a_plan_never_exceeds_any_limit(case: Case) -> None:
@@ -327,7 +347,7 @@ def test_a_plan_never_exceeds_any_limit(case: Case) -> None:
     check_limits(bought(decision), case)
     atomic = {each.state.id for each in case.groups if each.state.zero_or_max}
     if decision.outcome is ScaleUpOutcome.GROW and not atomic & bought(decision).keys():
-        assert sum(bought(decision).values()) <= case.settings.estimates.most_nodes
+        assert sum(bought(decision).values()) <= case.settings.estimates.max_nodes_per_scaleup
     several = decision.comparison.several if decision.comparison else None
     if several is not None:  # also where it is not what is done
         check_limits(several.nodes, case)
@@ -404,7 +424,7 @@ def settled(case: Case, decision: ScaleUpDecision) -> tuple[dict[int, list[Check
     by_name = {key_of(each): CheckedPod(each) for each in case.pending}
     waiting = {position: [by_name[key] for key in each.pods] for position, each in enumerate(decision.demands)}
     machines = case.machines()
-    packing, before = orchestrator.filter_out_schedulable(situation)
+    packing, before, _ = orchestrator.filter_out_schedulable(situation)
     for machine in machines:
         if any(before) and machine.name in case.expected:
             machine.allocatable = {
@@ -558,7 +578,7 @@ def test_several_groups_never_cost_more_than_the_single_one_and_place_the_same_p
     assert several.cost == pytest.approx(cost(case, several.nodes))
     if comparison.uses_several:
         event("several groups")
-        assert case.settings.uses_mix
+        assert case.settings.least_cost_mix
         assert case.settings.expanders[0] == "price"
 
 
@@ -581,6 +601,18 @@ def test_every_pod_is_accounted_for_once(case: Case) -> None:
         named = {group for group, why in reasons.items() if why}
         assert not waiting.awaiting or decision.considered
         assert waiting.awaiting or decision.outcome is ScaleUpOutcome.ALL_NODES or named == case.by_group.keys()
+
+
+@examples(200)
+@given(cases(plain=True, most_pods=30))
+def test_pods_that_await_nothing_get_no_node_in_the_next_round_either(case: Case) -> None:
+    case = owning(case, list(case.by_group))
+    situation, settings = case.situation(), replace(case.settings, enforce_node_group_min_size=False)
+    decision = orchestrator.decide(situation, settings, random.Random(1))
+    hopeless = {pod for each in decision.left if not each.awaiting for pod in each.pods}
+    following = orchestrator.decide(salvo.apply_decision(situation, decision), settings, random.Random(1))
+    event(f"some await nothing: {bool(hopeless)}, some await: {any(each.awaiting for each in decision.left)}")
+    assert not hopeless & set(following.triggered)
 
 
 @examples(200)
@@ -608,7 +640,7 @@ def test_what_is_bought_has_room_for_the_pods_that_triggered_it(case: Case) -> N
 def test_a_salvo_keeps_to_all_limits_together_and_buys_for_no_pod_twice(case: Case) -> None:
     situation = case.situation()
     nodes, triggered = Counter[str](), Counter[str]()
-    chosen = replace(case.settings, enforces_min_size=False)
+    chosen = replace(case.settings, enforce_node_group_min_size=False)
     for _ in range(len(case.pending) + 1):
         pods = {pod for each in situation.classes for pod in each.pods}
         decision = orchestrator.decide(situation, chosen, random.Random(1))
@@ -637,7 +669,7 @@ def test_nothing_more_is_bought_while_the_nodes_for_the_same_pods_are_on_their_w
     for each in case.pending:
         each["spec"]["priority"] = 0
     settled_groups = [replace(each, upcoming=0) for each in case.groups]
-    chosen = replace(case.settings, uses_mix=False, estimates=EstimateRules(), enforces_min_size=False)
+    chosen = replace(case.settings, least_cost_mix=False, estimates=EstimateRules(), enforce_node_group_min_size=False)
     case = owning(replace(case, groups=settled_groups, settings=chosen), list(case.by_group))
     situation = case.situation()
     decision = orchestrator.decide(situation, case.settings, random.Random(1))

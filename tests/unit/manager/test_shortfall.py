@@ -34,7 +34,8 @@ def test_what_pods_hold_beyond_what_there_is_is_missing() -> None:
     assert found is not None
     assert (found.cause, found.held, found.missing) == (Cause.SHRUNK, Resources(4000, 3 * GIB), Resources(1500, 0))
     assert found.reason == (
-        "pods hold cpu 4 and memory 3.00 GiB, there is cpu 2500m and memory 100.00 GiB: cpu 1500m is missing; "
+        "pods request cpu 4 and memory 3.00 GiB, the node can offer cpu 2500m and memory 100.00 GiB: "
+        "cpu 1500m is missing; "
         "in eviction order: default/b (priority 7100), default/a (priority 7500)"
     )
 

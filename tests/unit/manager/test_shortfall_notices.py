@@ -52,8 +52,8 @@ def test_a_shortfall_is_said_once_and_its_end_when_it_has_lasted(tracked: tuple[
     condition = written(notice)
     assert (condition["type"], condition["status"]) == (names.CONDITION_MID_SHORTFALL, "True")
     assert condition["message"].endswith(
-        "in eviction order: default/a (priority 7500); the Node goes on showing what they hold, and nothing is lent "
-        "anew; eviction begins after 60 s"
+        "in eviction order: default/a (priority 7500); the Node keeps showing what they request, and nothing more is "
+        "lent; eviction begins after 60 s"
     )
     assert notice.turned == {names.CONDITION_MID_SHORTFALL}
     said_first = notice.said[names.CONDITION_MID_SHORTFALL]

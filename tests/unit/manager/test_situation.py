@@ -85,19 +85,21 @@ def test_the_running_sums_are_the_sums_over_the_pods_there_are(
 
 
 @pytest.mark.parametrize(
-    ("annotation", "expected"),
+    "text",
     [
-        ('{"cpu": "4", "memory": "50Gi"}', Resources(4000, 50 * GIB)),
-        ('{"cpu": "4"}', Resources(4000, 100 * GIB)),
-        ("{", Resources(10_000, 100 * GIB)),
-        (None, Resources(10_000, 100 * GIB)),
+        "{",
+        '{"reservedCPUs": "0-3, 8"}',
+        '{"reservedCPUs": "1_0"}',
+        '{"reservedCPUs": "0-"}',
+        '{"resources": {"cpu": "four"}}',
     ],
 )
-def test_an_amplified_node_has_what_the_kubelet_says(annotation: str | None, expected: Resources) -> None:
-    annotations = None if annotation is None else {names.ANNOTATION_RAW_ALLOCATABLE: annotation}
-    seen = situation.facts(node(annotations=annotations))
-    assert seen.allocatable == expected
-    assert seen.reserved == Resources(10_000, 100 * GIB).minus(expected)
+def test_a_reservation_that_means_nothing_reserves_nothing_and_is_named(text: str) -> None:
+    one = node(cpu="4", memory="4Gi", annotations={names.ANNOTATION_NODE_RESERVATION: text})
+    assert situation.facts(one).reserved == Resources()
+    (problem,) = situation.problems(one)
+    assert (problem.source, problem.field) == ("Node n1 annotation", names.ANNOTATION_NODE_RESERVATION)
+    assert situation.problems(node()) == ()
 
 
 @pytest.mark.parametrize("part", ["capacity", "allocatable"])

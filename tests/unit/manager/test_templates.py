@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from manager.autoscaler.scale_up import balancing
-from manager.autoscaler.scale_up.balancing import SimilarityRules
+from manager.autoscaler.settings.estimates import SimilarityRules, TaintRules
 from manager.autoscaler.snapshot import taints, templates
 from manager.autoscaler.snapshot.cluster import (
     LABEL_HOSTNAME,
@@ -16,10 +16,12 @@ from manager.autoscaler.snapshot.cluster import (
     NodeState,
     NodeTemplate,
 )
-from manager.autoscaler.snapshot.pod_info import PodInfo, ReferencedObjects
+from manager.autoscaler.snapshot.pod_info import PodInfo
+from manager.autoscaler.snapshot.referenced_objects import ReferencedObjects
 from manager.autoscaler.snapshot.templates import Daemon, LiveNode, TemplateCache
 from shared import names
 from shared.api.core import DaemonSet, Node, Pod
+from shared.errors import InvalidInput
 
 NOW = 1_000_000.0
 
@@ -81,7 +83,7 @@ def test_a_template_of_a_live_node_sheds_what_is_the_nodes_own() -> None:
         "ignore-taint.cluster-autoscaler.kubernetes.io/x",
         "ours",
     )
-    rules = templates.TaintRules(startup=frozenset({"ours"}))
+    rules = TaintRules(startup_taint=("ours",))
     found = of_group([LiveNode(node("n", taints=(*own, "team")), NodeState.READY)], keeper=TemplateCache(rules)).node
     assert [taint.key for taint in found.taints] == ["team"]
     assert found.name == found.labels[LABEL_HOSTNAME] == "template-node-for-g"
@@ -156,6 +158,29 @@ def test_a_node_that_is_not_good_is_the_last_resort() -> None:
         assert of_group([live]).node.allocatable["cpu"] == 8000
 
 
+@pytest.mark.parametrize("amount", ["0", "many", None])
+@pytest.mark.parametrize("resource", ["cpu", "memory", "pods"])
+def test_a_node_without_a_capacity_stands_for_its_group_only_if_there_is_nothing_else(
+    resource: str, amount: str | None
+) -> None:
+    bad = node("a", "8")
+    rest = {name: value for name, value in (bad.status.allocatable or {}).items() if name != resource}
+    status = msgspec.structs.replace(bad.status, allocatable=rest | ({} if amount is None else {resource: amount}))
+    bad = msgspec.structs.replace(bad, status=status)
+    live = [LiveNode(bad, NodeState.READY), LiveNode(node("b", "4"), NodeState.READY)]
+    keeper = TemplateCache()
+    assert of_group(live, node("given", "2"), keeper=keeper).node.allocatable["cpu"] == 4000
+    assert of_group(live[:1], node("given", "2"), keeper=keeper).node.allocatable["cpu"] == 4000
+    assert of_group(live[:1], node("given", "2")).node.allocatable["cpu"] == 2000
+    young = [live[0], LiveNode(node("b", "4"), NodeState.READY, (), NOW - 30)]
+    assert of_group(young).node.allocatable["cpu"] == 4000
+    if amount == "many":
+        with pytest.raises(InvalidInput, match="many"):
+            of_group(live[:1])
+    else:
+        assert of_group(live[:1]).node.allocatable.get(resource, 0) == 0
+
+
 def test_a_daemon_set_tolerates_what_its_controller_adds_and_a_bad_one_is_refused_alone() -> None:
     found, refused = templates.read_daemons([daemon_set("a"), daemon_set("bad", cpu="lots")], ReferencedObjects())
     assert [each.uid for each in found] == ["a"]
@@ -178,20 +203,20 @@ def template(
 
 def test_groups_differ_by_any_resource_or_label_that_is_not_ignored() -> None:
     similarity = SimilarityRules()
-    assert similarity.are_similar(template(), template(memory=985))
-    assert not similarity.are_similar(template(), template(memory=984))
-    assert not similarity.are_similar(template(), template(cpu=4001))
-    assert not similarity.are_similar(template(), template(gpus=1))
-    assert not similarity.are_similar(template(), template(PodInfo(requests={"cpu": 500})))
-    assert similarity.are_similar(template(labels={"topology.kubernetes.io/zone": "a"}), template())
-    assert not similarity.are_similar(template(labels={"pool": "a"}), template())
+    assert balancing.are_similar(template(), template(memory=985), similarity)
+    assert not balancing.are_similar(template(), template(memory=984), similarity)
+    assert not balancing.are_similar(template(), template(cpu=4001), similarity)
+    assert not balancing.are_similar(template(), template(gpus=1), similarity)
+    assert not balancing.are_similar(template(), template(PodInfo(requests={"cpu": 500})), similarity)
+    assert balancing.are_similar(template(labels={"topology.kubernetes.io/zone": "a"}), template(), similarity)
+    assert not balancing.are_similar(template(labels={"pool": "a"}), template(), similarity)
 
 
 def test_with_labels_to_compare_nothing_else_counts() -> None:
-    similarity = SimilarityRules(compared_labels=frozenset({"pool"}))
-    assert similarity.are_similar(template(labels={"pool": "a"}), template(labels={"pool": "a"}, cpu=1))
-    assert not similarity.are_similar(template(labels={"pool": "a"}), template(labels={"pool": "b"}))
-    assert not similarity.are_similar(template(), template())
+    similarity = SimilarityRules(balancing_label=("pool",))
+    assert balancing.are_similar(template(labels={"pool": "a"}), template(labels={"pool": "a"}, cpu=1), similarity)
+    assert not balancing.are_similar(template(labels={"pool": "a"}), template(labels={"pool": "b"}), similarity)
+    assert not balancing.are_similar(template(), template(), similarity)
 
 
 def test_a_similar_group_shares_an_option_only_when_it_takes_all_its_classes() -> None:

@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from manager.nodeside.tenants import PASSED_SECONDS, Holders, NamespaceTenants, read_bounds
+from manager.nodeside.assumed import ASSUMED_SECONDS, AssumedPods
+from manager.nodeside.tenants import Holders, NamespaceTenants, read_bounds
 from manager.pods import PodRecord
 from shared import names
 from shared.api.core import Namespace
@@ -14,10 +15,10 @@ from tests.unit.manager.shortfalls import GIB, mid_pod
 CPU, MEMORY = "headroom.io/max-mid-cpu", "headroom.io/max-mid-memory"
 
 
-def tenants_of(holders: Holders, annotations: dict[str, str], clock: ManualClock | None = None) -> NamespaceTenants:
+def tenants_of(holders: Holders, annotations: dict[str, str], assumed: AssumedPods | None = None) -> NamespaceTenants:
     """Of which the namespace `default` says what a test says."""
     said = Namespace(ObjectMeta(name="default", annotations=annotations))
-    return NamespaceTenants({"default": said}.get, holders.pods_of, clock or ManualClock(0))
+    return NamespaceTenants({"default": said}.get, holders.pods_of, assumed or AssumedPods(ManualClock(0)))
 
 
 def unbound(name: str, cpu_milli: int) -> PodRecord:
@@ -47,8 +48,8 @@ def test_a_pod_beyond_the_bound_is_denied_by_all_that_are_there(holders: Holders
     tenants = tenants_of(holders, {CPU: "1"})
     assert tenants.why_denied("default", mid_pod("b", 100)) is None
     assert tenants.why_denied("default", mid_pod("b", 101)) == (
-        "namespace default may hold 1 of Mid cpu at most (annotation headroom.io/max-mid-cpu): "
-        "its pods hold 900m, this one asks for 101m"
+        "namespace default may request 1 of Mid cpu at most (annotation headroom.io/max-mid-cpu): "
+        "its pods request 900m, this one requests 101m"
     )
     assert tenants.why_denied("other", mid_pod("b", 5000)) is None
     assert tenants_of(holders, {}).why_denied("default", mid_pod("b", 5000)) is None
@@ -60,22 +61,25 @@ def test_memory_has_a_bound_of_its_own_and_what_means_nothing_lets_no_pod_in(hol
     tenants = tenants_of(holders, {MEMORY: "1536Mi"})
     why = tenants.why_denied("default", mid_pod("b", 1, GIB))
     assert why is not None
-    assert "may hold 1.50 GiB of Mid memory at most" in why
+    assert "may request 1.50 GiB of Mid memory at most" in why
     assert tenants.why_denied("default", mid_pod("b", 5000, 0)) is None
     broken = tenants_of(holders, {CPU: "lots"}).why_denied("default", mid_pod("b", 1))
     assert broken is not None
     assert broken.startswith(f"namespace default takes no pods of Mid: annotation {CPU}: 'lots' is not a quantity")
 
 
-def test_the_extender_counts_who_is_bound_and_who_was_let_pass_a_moment_ago(holders: Holders) -> None:
+def test_the_extender_counts_bound_pods_and_those_that_it_has_accepted_a_moment_ago(holders: Holders) -> None:
     clock = ManualClock(0)
-    tenants = tenants_of(holders, {CPU: "1"}, clock)
-    assert tenants.why_refused(mid_pod("b", 400)) is None  # who only waits does not count
-    assert tenants.why_refused(mid_pod("b", 400)) is None  # nor does the pod itself, when it is asked about again
+    assumed = AssumedPods(clock)
+    tenants = tenants_of(holders, {CPU: "1"}, assumed)
+    accepted = unbound("b", 400)
+    assert tenants.why_refused(accepted) is None  # the pod "waits" does not count
+    assumed.assume(accepted, ["n1"])
+    assert tenants.why_refused(accepted) is None  # the pod itself does not count either
     why = tenants.why_refused(mid_pod("c", 1))
     assert why is not None
-    assert "its pods hold 1, this one asks for 1m" in why
-    clock.advance(PASSED_SECONDS)
+    assert "its pods request 1, this one requests 1m" in why
+    clock.advance(ASSUMED_SECONDS)
     assert tenants.why_refused(mid_pod("c", 1)) is None
     holders.replace(None, mid_pod("b", 400))
     assert tenants.why_refused(mid_pod("d", 1)) is not None

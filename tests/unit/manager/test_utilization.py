@@ -13,8 +13,7 @@ from manager.autoscaler.utilization import memory as memories
 from manager.autoscaler.utilization.decisions import ScanRule, explain_delta
 from manager.autoscaler.utilization.memory import Awaited, Breaker, Mark, Memory, ScaleLock
 from manager.autoscaler.utilization.observation import CloudGroup, Observation, Observer
-from manager.autoscaler.utilization.reaping import AT_MIN_SIZE, BELOW_MIN_SIZE, TaintedNodeReason
-from manager.autoscaler.utilization.rules import Fixes
+from manager.autoscaler.utilization.reaping import TaintedNodeReason
 from shared.api.core import Node, Pod, Taint
 from shared.errors import InvalidInput
 from shared.quantity import Resources
@@ -82,9 +81,9 @@ def test_oldest_go_first(compat: str) -> None:
     assert names(decided(rules_of(compat), seen(nodes(9))).taint.planned) == ["n8", "n7", "n6", "n5", "n4"]
 
 
-@pytest.mark.parametrize(("compat", "min_nodes"), [("escalator", 5), ("headroom", 0)])
-def test_empty_groups_are_silent(compat: str, min_nodes: int) -> None:
-    decision = decided(rules_of(compat, min_nodes=min_nodes), seen(()))
+@BOTH
+def test_empty_groups_are_silent(compat: str) -> None:
+    decision = decided(rules_of(compat, min_nodes=0), seen(()))
     assert (decision.error, decision.delta, decision.writes) == ("", 0, False)
 
 
@@ -194,28 +193,19 @@ def test_percentages_of_much_memory_are_those_of_floating_point() -> None:
     assert found.memory_percent != demand * 1000 / (capacity * 1000) * 100
 
 
-# What follows is done otherwise than by Escalator, under the name of its fix; under `compat: escalator` it is not.
-
-
-def test_every_fix_is_off_under_compat_escalator_and_on_without() -> None:
-    for field in dataclasses.fields(Fixes):
-        assert getattr(rules_of("headroom").fixes, field.name)
-        assert not getattr(rules_of("escalator").fixes, field.name)
+# What follows is done otherwise than by Escalator, whose errors are in nobody's interest.
 
 
 def test_keeps_max_nodes() -> None:
     observed = seen(nodes(8), pod("p", 9000))
-    assert decided(rules_of("escalator", max_nodes=10), observed).increase == 5
     assert decided(rules_of(max_nodes=10), observed).increase == 2
     full = seen((*nodes(10), *nodes(2, "t", tainted_for=1)), pod("p", 12000))
-    assert decided(rules_of("escalator", max_nodes=10), full).untaint.count == 2
     kept = decided(rules_of(max_nodes=10), full)
     assert (kept.untaint.count, kept.increase, len(kept.refusals)) == (0, 0, 1)
 
 
 def test_locks_below_min() -> None:
     observed = seen((*nodes(3), node("c1", cordoned=True), node("c2", cordoned=True)))
-    assert decided(rules_of("escalator", min_nodes=5), observed, HELD).increase == 2
     held = decided(rules_of(min_nodes=5), observed, HELD)
     assert (held.increase, held.locked, held.delta) == (0, True, 4)
     assert decided(rules_of(min_nodes=5), observed).increase == 2
@@ -223,23 +213,20 @@ def test_locks_below_min() -> None:
 
 def test_reaps_while_locked() -> None:
     observed = seen((*nodes(3), node("t", tainted_for=99), node("f", force=True)), pod("p", 100))
-    assert decided(rules_of("escalator"), observed, HELD).deletions == ()
     held = decided(rules_of(), observed, HELD)
     assert (names(held.deletions), held.taint.count, held.delta) == (["f", "t"], 0, 4)
 
 
 def test_bound_pods_do_not_starve() -> None:
     pulling = pod("p", 600, "n0", phase="Pending")
-    for compat, delta in (("escalator", 1), ("headroom", 0)):
-        known = rules_of(compat, scale_on_starve=True)
-        assert decided(known, seen(nodes(1), pulling)).delta == delta
-        assert decided(known, seen(nodes(2), pod("a", 500, "n0"), pod("b", 600, "n1"), pod("c", 501))).delta >= 1
+    known = rules_of(scale_on_starve=True)
+    assert decided(known, seen(nodes(1), pulling)).delta == 0
+    assert decided(known, seen(nodes(2), pod("a", 500, "n0"), pod("b", 600, "n1"), pod("c", 501))).delta >= 1
 
 
 def test_all_pods_keep_nodes() -> None:
     there = (*nodes(3), node("t", tainted_for=99))
     observed = seen(there, pod("p", 1500), others=(pod("kube-system/dns", 1, "t"),))
-    assert names(decided(rules_of("escalator"), observed).deletions) == ["t"]
     assert decided(rules_of(), observed).deletions == ()
     only_daemons = seen(there, pod("p", 1500), others=(pod("kube-system/agent", 1, "t", of_node=True),))
     assert names(decided(rules_of(), only_daemons).deletions) == ["t"]
@@ -254,8 +241,7 @@ def test_counts_sidecars() -> None:
         return {"resources": {"requests": {"cpu": cpu}}, **more}
 
     with_sidecar = a_pod(containers=[container("1")], initContainers=[container("500m", restartPolicy="Always")])
-    assert observation.read_pod(rules_of("escalator"), with_sidecar).requests.cpu_milli == 1000
-    assert observation.read_pod(rules_of(), with_sidecar).requests.cpu_milli == 1500
+    assert observation.read_pod(with_sidecar).requests.cpu_milli == 1500
 
 
 def test_ignores_pod_affinity() -> None:
@@ -263,31 +249,26 @@ def test_ignores_pod_affinity() -> None:
     apart = a_pod(affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}})
     picky = [{"matchExpressions": [{"key": "customer", "operator": "In", "values": ["shared"]}]}]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": picky}}
-    assert not observation.takes_pod(rules_of("escalator", name="default"), apart)
     assert observation.takes_pod(rules_of(name="default"), apart)
     assert not observation.takes_pod(rules_of(name="default"), a_pod(affinity={"nodeAffinity": required}))
 
 
 def test_clamps_deletions() -> None:
     there = (*nodes(3), *nodes(3, "t", tainted_for=99))
-    for least, refusal, left in ((4, BELOW_MIN_SIZE, 2), (6, AT_MIN_SIZE, 0)):
+    for least, left in ((4, 2), (6, 0)):
         observed = seen(there, pod("p", 1500), cloud=CloudGroup(least, 100, 6))
-        refused = decided(rules_of("escalator"), observed)
-        assert (refused.reaped.refused, refused.deletions) == (refusal, ())
         clamped = decided(rules_of(), observed)
-        assert (clamped.reaped.refused, len(clamped.deletions)) == ("", left)
+        assert len(clamped.deletions) == left
         assert [each.why for each in clamped.reaped.statuses].count(TaintedNodeReason.AT_MINIMUM) == 3 - left
 
 
 def test_counts_deletions() -> None:
     there = (*nodes(6), *nodes(2, "t", tainted_for=99))
     observed = seen(there, cloud=CloudGroup(5, 100, 8))
-    stale, fresh = (decided(rules_of(compat, min_nodes=5), observed) for compat in ("escalator", "headroom"))
-    assert (len(stale.deletions), stale.taint.count) == (2, 1)
+    fresh = decided(rules_of(min_nodes=5), observed)
     assert (len(fresh.deletions), fresh.taint.count) == (2, 1)
     tight = seen((*nodes(6), *nodes(2, "t", tainted_for=99)), cloud=CloudGroup(6, 100, 8))
-    stale, fresh = (decided(rules_of(compat, min_nodes=1), tight) for compat in ("escalator", "headroom"))
-    assert (len(stale.deletions), stale.taint.count) == (2, 2)
+    fresh = decided(rules_of(min_nodes=1), tight)
     assert (len(fresh.deletions), fresh.taint.count) == (2, 0)
 
 
@@ -308,10 +289,9 @@ def test_excluded_pods_still_keep_their_nodes() -> None:
 
 def test_taints_what_others_hold() -> None:
     observed = seen(nodes(3), *(pod(f"p{at}", 350, f"n{at}") for at in range(3)))
-    assert decided(rules_of("escalator"), observed).taint.count == 2
     kept = decided(rules_of(), observed)
     assert (kept.taint.count, kept.delta) == (1, -2)
-    assert kept.refusals == ("1 of 2 nodes to be tainted stay: without them the others would be above 70 %",)
+    assert kept.refusals == ("1 of 2 nodes are not tainted: without them the others would be above 70 %",)
     small = seen(nodes(2), pod("a", 250, "n0"), pod("b", 250, "n1"))
     assert decided(rules_of(), small).taint.count == 1
     overbooked: dict[str, Any] = {"taint_upper_capacity_threshold_percent": 60, "scale_up_threshold_percent": 150}
@@ -322,30 +302,26 @@ def test_taints_what_others_hold() -> None:
 
 
 def test_marks_once() -> None:
-    options = {"dry_mode": True, "unhealthy_node_grace_period": "1m", "health_check_newest_nodes_percent": 100}
-    for compat, times in (("escalator", 3), ("headroom", 1)):
-        town = Town(rules_of(compat, **options), (*nodes(2), node("bad", ready=False)), (pod("p", 1000),))
-        for _ in range(3):
-            town.scan()
-        assert town.memory.dry_tainted.count("bad") == times
+    options: dict[str, Any] = {"dry_mode": True, "unhealthy_node_grace_period": "1m"}
+    options["health_check_newest_nodes_percent"] = 100
+    town = Town(rules_of(**options), (*nodes(2), node("bad", ready=False)), (pod("p", 1000),))
+    for _ in range(3):
+        town.scan()
+    assert town.memory.dry_tainted.count("bad") == 1
 
 
 def test_takes_over() -> None:
     on_its_way = seen(nodes(2), pod("p", 5000), cloud=CloudGroup(0, 100, 5))
-    for compat, locked in (("escalator", False), ("headroom", True)):
-        known = rules_of(compat)
-        begun = memories.taken_over(known, on_its_way, now=NOW)
-        assert decided(known, on_its_way, begun).locked is locked
-        assert not decided(known, on_its_way, begun, after=120).locked
-        assert memories.taken_over(known, seen(nodes(2)), now=NOW) == Memory()
+    begun = memories.taken_over(on_its_way, now=NOW)
+    assert decided(rules_of(), on_its_way, begun).locked
+    assert not decided(rules_of(), on_its_way, begun, after=120).locked
+    assert memories.taken_over(seen(nodes(2)), now=NOW) == Memory()
 
 
 def test_reaps_while_growing() -> None:
     options: dict[str, Any] = {"unhealthy_node_grace_period": "1m", "health_check_newest_nodes_percent": 100}
     there = (*nodes(2), node("bad", ready=False, tainted_for=99), node("good", tainted_for=99))
     crowded = seen(there, pod("p", 5000), cloud=CloudGroup(0, 4, 4))
-    stuck = decided(rules_of("escalator", max_unhealthy_nodes_percent=50, **options), crowded)
-    assert (stuck.deletions, names(stuck.untaint.planned), stuck.increase) == ((), ["good"], 0)
     moving = decided(rules_of(max_unhealthy_nodes_percent=50, **options), crowded)
     assert (names(moving.deletions), names(moving.untaint.planned), moving.increase) == (["bad"], ["good"], 1)
     # At the group's own maximum even the healthy cannot come back.
@@ -369,7 +345,6 @@ def test_a_group_that_may_not_grow_has_its_useless_nodes_replaced(way: str) -> N
 def test_keeps_min_nodes() -> None:
     there = (*nodes(1), node("f1", force=True), node("f2", force=True))
     on_its_way = seen(there, pod("p", 500, "n0"), cloud=CloudGroup(0, 100, 5))
-    assert len(decided(rules_of("escalator", min_nodes=2), on_its_way).forced.nodes) == 0
     held = Memory(lock=ScaleLock(NOW - 10, 2))
     for memory in (None, held):
         kept = decided(rules_of(min_nodes=3), on_its_way, memory)
@@ -377,21 +352,14 @@ def test_keeps_min_nodes() -> None:
         assert [each.why for each in kept.forced.statuses] == [TaintedNodeReason.AWAITS_OTHERS] * 2
     come = seen((*there, *nodes(2, "new")), pod("p", 500, "n0"))
     assert names(decided(rules_of(min_nodes=3), come, held).deletions) == ["f1", "f2"]
-    # Without the fix the cloud's minimum is the only one that is kept.
-    fixes = dataclasses.replace(Fixes(), keeps_min_nodes=False)
-    without = dataclasses.replace(rules_of(min_nodes=3), fixes=fixes)
-    assert names(decided(without, on_its_way, held).deletions) == ["f1", "f2"]
 
 
 def test_renews_with_room() -> None:
-    rules = {
-        compat: rules_of(compat, min_nodes=3, max_nodes=5, max_node_age="30m") for compat in ("escalator", "headroom")
-    }
+    rules = rules_of(min_nodes=3, max_nodes=5, max_node_age="30m")
     running = [pod(f"p{at}", 500, f"n{at}") for at in range(3)]
     for most, ours in ((3, 0), (4, 1)):
         observed = seen(nodes(3), *running, cloud=CloudGroup(0, most, 3))
-        theirs, found = (decided(each, observed) for each in rules.values())
-        assert (theirs.delta, theirs.increase, len(theirs.refusals)) == (1, ours, 1 - ours)
+        found = decided(rules, observed)
         assert (found.delta, found.increase, found.refusals) == (ours, ours, ())
     full = decided(rules_of(min_nodes=3, max_nodes=3, max_node_age="30m"), seen(nodes(3), *running))
     assert (full.delta, full.refusals) == (0, ())
@@ -399,8 +367,6 @@ def test_renews_with_room() -> None:
 
 def test_grows_below_min() -> None:
     observed = seen(nodes(4), pod("p", 9000))
-    stays = decided(rules_of("escalator", min_nodes=5), observed)
-    assert (stays.error, stays.writes) == ("node count less than the minimum", False)
     grows = decided(rules_of(min_nodes=5), observed)
     assert (grows.error, grows.increase) == ("", 1)
     ordered = decided(rules_of(min_nodes=5), seen(nodes(4), pod("p", 9000), cloud=CloudGroup(0, 100, 5)))
@@ -409,21 +375,19 @@ def test_grows_below_min() -> None:
 
 def test_counts_ordered() -> None:
     on_its_way = seen(nodes(3), pod("p", 4000), cloud=CloudGroup(0, 100, 5))
-    assert decided(rules_of("escalator"), on_its_way).increase == 3
     some = decided(rules_of(), on_its_way)
     assert (some.delta, some.increase, some.steps[-1].rule) == (3, 1, ScanRule.SCALE_UP)
     all_of_it = decided(rules_of(), seen(nodes(3), pod("p", 4000), cloud=CloudGroup(0, 100, 6)))
     assert (all_of_it.delta, all_of_it.increase, all_of_it.steps[-1].rule) == (3, 0, ScanRule.ON_ITS_WAY)
 
 
-@pytest.mark.parametrize(("compat", "target_size"), [("escalator", 45), ("headroom", 17)])
-def test_machines_that_boot_slower_than_the_cool_down_are_asked_for_once(compat: str, target_size: int) -> None:
+def test_machines_that_boot_slower_than_the_cool_down_are_asked_for_once() -> None:
     running = tuple(pod(f"p{at}", 900, f"n{at}") for at in range(3))
     waiting = tuple(pod(f"w{at}", 900) for at in range(10))
-    town = Town(rules_of(compat), nodes(3), (*running, *waiting), boot_seconds=360)
+    town = Town(rules_of(), nodes(3), (*running, *waiting), boot_seconds=360)
     for _ in range(6):
         town.scan()
-    assert town.target_size == target_size
+    assert town.target_size == 17
 
 
 def test_what_never_comes_is_asked_for_again_after_a_while() -> None:
@@ -463,7 +427,7 @@ def test_what_never_comes_is_asked_for_again_after_a_while() -> None:
         (
             {"min_nodes": 0},
             seen((), pod("p", 1)),
-            "above the scale-up threshold: there are pods and no nodes, scale_up_threshold_percent is 70",
+            "above the scale-up threshold: pods exist and no nodes, scale_up_threshold_percent is 70",
         ),
         ({"max_nodes": 3}, seen(nodes(5), pod("p", 2500)), "above the maximum: 50.0 % of cpu"),
     ],
@@ -570,14 +534,14 @@ def test_a_taint_from_a_time_to_come_counts_from_when_it_was_first_seen() -> Non
 def test_the_breaker_stops_asking_a_cloud_that_brings_nothing() -> None:
     known = rules_of("escalator", scale_up_failure_threshold=2, scale_up_cool_down_period="1s")
     memory, target, asked = Memory(), 2, []
-    for minute in range(6):
+    for scans in range(6):  # each later than what was requested before is waited for
         observed = seen(nodes(2), pod("p", 4000), cloud=CloudGroup(0, 100, target, size=2))
-        decision = decided(known, observed, memory, after=60.0 * minute)
-        memory = scan.remember(known, observed, memory, decision, now=NOW + 60 * minute)
+        decision = decided(known, observed, memory, after=1000.0 * scans)
+        memory = scan.remember(known, observed, memory, decision, now=NOW + 1000 * scans)
         target += decision.target_change
         asked.append(decision.increase)
     assert asked == [4, 4, 0, 0, 0, 0]
-    assert memory.breaker == Breaker(2, 2, 10, 10, NOW + 60)
+    assert memory.breaker == Breaker(2, 2, 10, 10, NOW + 1000)
     arrived = seen(nodes(10), pod("p", 9000), cloud=CloudGroup(0, 100, 10, size=10))
     assert decided(known, arrived, memory, after=999).increase == 3
 
@@ -686,8 +650,8 @@ def test_nodes_that_are_gone_are_out_of_mind_in_dry_mode(compat: str) -> None:
 @pytest.mark.parametrize(
     ("options", "observed", "why"),
     [
-        ({"min_nodes": 7}, seen(nodes(9)), "3 of 5 nodes to be tainted stay: the group's minimum is 7"),
-        ({}, seen(nodes(9), cloud=CloudGroup(5, 100, 9)), "1 of 5 nodes to be tainted stay: the cloud's minimum is 5"),
+        ({"min_nodes": 7}, seen(nodes(9)), "3 of 5 nodes are not tainted: the group's minimum is 7"),
+        ({}, seen(nodes(9), cloud=CloudGroup(5, 100, 9)), "1 of 5 nodes are not tainted: the cloud's minimum is 5"),
     ],
 )
 def test_a_node_that_is_not_tainted_after_all_has_its_reason(
@@ -701,7 +665,7 @@ def test_nodes_that_came_back_are_named_as_the_reason_why_others_stay() -> None:
     memory = Memory(untainted_at={f"n{at}": NOW - 5 for at in range(6)})
     decision = decided(rules_of(), seen(nodes(9)), memory)
     assert decision.taint.count == 3
-    assert decision.refusals == ("2 of 5 nodes to be tainted stay: the others were untainted a short time ago",)
+    assert decision.refusals == ("2 of 5 nodes are not tainted: the others were untainted a short time ago",)
 
 
 def test_a_node_that_the_clouds_minimum_keeps_is_not_drained() -> None:

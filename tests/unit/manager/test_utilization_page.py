@@ -1,22 +1,14 @@
 """The page on groups that scale by utilization names what there is."""
 
-import dataclasses
-
 import msgspec
 import pytest
 
 from manager.autoscaler.node_groups import NodeGroup
-from manager.autoscaler.utilization.rules import Fixes
 from tests.support.apiserver import ROOT
 
 PAGE = (ROOT / "docs" / "reference" / "utilization.md").read_text()
 DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(NodeGroup)}
 FURTHER = (*tuple(DEFAULTS)[tuple(DEFAULTS).index("own_options") + 1 :],)
-
-
-@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Fixes)])
-def test_every_departure_from_escalator_is_told(name: str) -> None:
-    assert f"\n| `{name}` | " in PAGE
 
 
 @pytest.mark.parametrize("name", [name for name in FURTHER if name != "provider"])

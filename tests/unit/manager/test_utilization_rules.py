@@ -20,7 +20,6 @@ UNPARSED = "{} failed to parse into a time.Duration. check your formatting."
 
 @pytest.mark.parametrize("compat", list(Compat))
 def test_an_empty_group_has_all_sixteen_problems_in_order(compat: Compat) -> None:
-    cool_down = "soft_delete_grace_period" if compat is Compat.ESCALATOR else "scale_up_cool_down_period"
     assert node_groups.problems(NodeGroup(compat=compat)) == (
         "name cannot be empty",
         "label_key cannot be empty",
@@ -37,7 +36,7 @@ def test_an_empty_group_has_all_sixteen_problems_in_order(compat: Compat) -> Non
         UNPARSED.format("hard_delete_grace_period"),
         "soft_delete_grace_period must be less than hard_delete_grace_period",
         "scale_up_cool_down_period must not be empty",
-        UNPARSED.format(cool_down),
+        UNPARSED.format("scale_up_cool_down_period"),
     )
 
 
@@ -59,7 +58,7 @@ def test_an_empty_group_has_all_sixteen_problems_in_order(compat: Compat) -> Non
         ),
         (
             {"scale_up_cool_down_period": "soon"},
-            (UNPARSED.format("soft_delete_grace_period"),),
+            (UNPARSED.format("scale_up_cool_down_period"),),
             (UNPARSED.format("scale_up_cool_down_period"),),
         ),
         (

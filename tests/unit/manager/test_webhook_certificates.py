@@ -7,6 +7,7 @@ import time
 
 import pytest
 from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -161,3 +162,23 @@ def served(tls: Tls) -> x509.Certificate:
         with contextlib.suppress(ssl.SSLWantReadError):
             side.do_handshake()
     return x509.load_der_x509_certificate(client.getpeercert(binary_form=True) or b"")
+
+
+def test_a_client_certificate_names_its_user_and_is_renewed_like_the_serving_one() -> None:
+    user = "system:serviceaccount:ns:headroom-scheduler"
+
+    def due(material: Material | None, at: float) -> Material:
+        return certificates.advanced(material, ("headroom-scheduler",), at, ROTATION, published=True, user=user)
+
+    began = due(None, NOW)
+    leaf = began.serving.certificate
+    assert [name.value for name in leaf.subject.get_attributes_for_oid(NameOID.COMMON_NAME)] == [user]
+    usages = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert list(usages) == [ExtendedKeyUsageOID.CLIENT_AUTH]
+    assert certificates.read(stored(began), source="test") == began
+    assert due(began, NOW + 200 * DAY) is began
+    prepared = due(began, NOW + 245 * DAY)
+    assert prepared.serving == began.serving
+    later = due(prepared, NOW + 245 * DAY + ROTATION.overlap_seconds + CLOCK_SKEW_SECONDS)
+    assert later.serving == prepared.upcoming
+    assert later.bundle == prepared.bundle, "the authority before stays trusted"

@@ -494,3 +494,54 @@ def test_a_pod_beyond_what_its_namespace_may_hold_is_denied_with_the_reason() ->
     assert (denied.denied, denied.operations) == ("namespace ns may hold less", [])
     assert admission.review(asked(pod(LIMITED, labels={}))).denied is None
     assert asked_about == [("ns", "ns/p", Resources(500, 1 << 30)), ("ns", "ns/", Resources())]
+
+
+def test_a_pod_that_requests_a_tier_directly_is_bounded_though_it_skips_the_translation() -> None:
+    requests = {names.MID_CPU: "200", names.MID_MEMORY: "64Mi"}
+    direct = pod({"requests": requests, "limits": requests})
+    direct["metadata"]["annotations"] = {names.ANNOTATION_SKIP_UPDATE_RESOURCES: "true"}
+    changed, _ = admitted(direct, becomes=KUBELET)
+    found = resources_of(changed)
+    assert found["requests"] == requests | {"cpu": "0", "memory": "0"}
+    assert found["limits"] == requests | {"cpu": "200m", "memory": "64Mi"}
+    native = pod()
+    native["metadata"]["annotations"] = direct["metadata"]["annotations"]
+    assert resources_of(admitted(native, becomes=KUBELET)[0]) == resources_of(native)
+
+
+DIRECT = {"requests": {names.MID_CPU: "4000", names.MID_MEMORY: "64Mi"}}
+
+
+def test_a_pod_that_requests_a_tier_directly_is_bounded_beside_a_profile_that_skips_the_translation() -> None:
+    skipping = {"metadata": {"annotations": {names.ANNOTATION_SKIP_UPDATE_RESOURCES: "true"}}, "spec": {}}
+    known = Known()
+    known._profiles = [profiles.accepted(msgspec.convert(skipping, ClusterColocationProfile))]
+    changed, _ = admitted(pod(DIRECT), known, becomes=KUBELET)
+    assert resources_of(changed)["limits"] == {"cpu": "4", "memory": "64Mi"}
+    assert resources_of(admitted(pod(), known, becomes=KUBELET)[0]) == NATIVE
+
+
+@pytest.mark.parametrize(
+    ("labels", "spec", "said"),
+    [
+        ({names.LABEL_PRIORITY_CLASS: "koord-prod"}, {}, "a pod of class koord-prod cannot request"),
+        ({names.LABEL_PRIORITY_CLASS: "koord-free"}, {}, "a pod of class koord-free cannot request"),
+        ({}, {"priority": 9500}, "a pod of class koord-prod cannot request"),
+        (MID, {"resources": {"requests": {"cpu": "10m"}}}, "cpu and memory in spec.resources cannot stand beside"),
+        ({}, {"resources": {"limits": {"memory": "1Gi"}}}, "cpu and memory in spec.resources cannot stand beside"),
+    ],
+)
+def test_a_pod_that_requests_a_tier_where_nothing_could_bound_it_is_denied_with_the_reason(
+    labels: dict[str, str], spec: dict[str, Any], said: str
+) -> None:
+    direct, native = pod(DIRECT, labels), pod(NATIVE, labels)
+    for each in (direct, native):
+        each["spec"] |= spec
+    denied = PodAdmission(Known(), KUBELET).review(asked(direct))
+    assert denied.denied is not None
+    assert said in denied.denied
+    assert f"{names.MID_CPU} and {names.MID_MEMORY}" in denied.denied
+    assert denied.operations == []
+    for becomes in (KOORDINATOR, Translation(frozenset({PriorityClass.BATCH}), LimitRules())):
+        assert PodAdmission(Known(), becomes).review(asked(direct)).denied is None
+    assert PodAdmission(Known(), KUBELET).review(asked(native)).denied is None

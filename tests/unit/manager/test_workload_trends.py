@@ -104,3 +104,16 @@ def test_of_very_many_those_that_request_most_are_remembered(town: Town, monkeyp
     assert town.trends.answer("shop", "Pod", "alone").requested.cpu_milli == [None] * 3
     assert town.trends.answer("shop", "StatefulSet", "db", "db-0").requested.cpu_milli == [2000] * 3
     assert town.trends.answer("shop", "Pod", "alone", "alone").requested.cpu_milli == [None] * 3
+
+
+def test_bare_pods_alike_have_a_trend_together_and_each_its_own(town: Town) -> None:
+    town.running = [pod("burner-1", 1), pod("burner-2", 3)]
+    town.used = {"burner-1": 100, "burner-2": 200}
+    town.live()
+    together = town.trends.answer("shop", "Pod", "burner-*")
+    assert (together.used.cpu_milli, together.requested.cpu_milli) == ([300], [4000])
+    for answer in (
+        town.trends.answer("shop", "Pod", "burner-*", "burner-2"),
+        town.trends.answer("shop", "Pod", "burner-2"),
+    ):
+        assert (answer.used.cpu_milli, answer.requested.cpu_milli) == ([200], [3000])

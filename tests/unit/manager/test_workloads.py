@@ -154,3 +154,40 @@ def test_many_who_ask_are_told_of_one_count_until_it_is_old(api: str, cluster: C
     clock.advance(workloads.KEPT_SECONDS)
     assert listed(api).time > before
     assert cluster.reads == 2
+
+
+def test_bare_pods_alike_are_one_row_and_others_stay_apart() -> None:
+    ends = ["burner-1", "burner-12", "made-x7k2b", "made-q9zzz", "web-front", "web-after", "one-1", "plain"]
+    running = [pod(f"lab/{name}", "a", cpu="1", memory="1Gi") for name in ends]
+    running += [pod("shop/burner-3", "a", cpu="1"), pod("lab/burner-4", "a", ("Job", "burner-4"), cpu="1")]
+    measured = report("a", {"lab/burner-1": (500, GIB), "lab/burner-12": (200, GIB), "lab/made-x7k2b": (1, 1)})
+
+    class Lab(Cluster):
+        def names(self) -> set[str]:
+            return {"a"}
+
+        def pods(self, name: str) -> Collection[PodRecord]:
+            return running
+
+        def report(self, name: str) -> NodeReport | None:
+            return measured
+
+    found = {(row.namespace, row.kind, row.name): row for row in workloads.rows(Lab(), NOW)}
+    assert sorted(found) == [
+        ("lab", "Job", "burner-4"),
+        ("lab", "Pod", "burner-*"),
+        ("lab", "Pod", "made-*"),
+        ("lab", "Pod", "one-1"),
+        ("lab", "Pod", "plain"),
+        ("lab", "Pod", "web-after"),
+        ("lab", "Pod", "web-front"),
+        ("shop", "Pod", "burner-3"),
+    ]
+    burners = found["lab", "Pod", "burner-*"]
+    assert (burners.pods, burners.requested, burners.measured_pods) == (2, Amount(2000, 2 * GIB), 2)
+    assert (burners.used, burners.nodes, burners.tiers) == (Amount(700, 2 * GIB), 1, ["prod"])
+    table = WorkloadTable(Lab(), ManualClock(NOW))
+    told = table.pods("lab", "Pod", "burner-*", 9)
+    assert told is not None
+    assert [each.name for each in told.pods] == ["burner-1", "burner-12"]
+    assert table.pods("lab", "Pod", "nothing-*", 9) is None

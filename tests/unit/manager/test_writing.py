@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manager.nodeside.noderesource import damping, third_party, writing
+from manager.nodeside.noderesource import damping, holdings, writing
 from manager.nodeside.noderesource.damping import Damping
 from manager.nodeside.noderesource.explain import Offer
 from manager.nodeside.noderesource.writing import (
@@ -172,47 +172,33 @@ def test_a_capacity_that_lost_its_keys_is_mended() -> None:
     assert write.patch["status"] == {"capacity": {names.MID_CPU: "1000", names.MID_MEMORY: str(GIB)}}
 
 
-@pytest.mark.parametrize(
-    ("there", "wanted", "since", "reason"),
-    [
-        (None, "a", 0, WriteReason.ANNOTATION),
-        ("a", None, 0, WriteReason.ANNOTATION),
-        ("a", "b", 0, None),
-        ("a", "b", 301, WriteReason.AGE),
-        ("a", "a", 301, None),
-        (None, None, 301, None),
-    ],
-)
-def test_an_annotation_that_comes_or_goes_is_written_at_once_and_one_that_changes_with_the_rest(
-    there: str | None, wanted: str | None, since: float, reason: WriteReason | None
-) -> None:
-    found = node(mid=MID, annotations=None if there is None else {"x": there})
-    outcome = writing.plan(found, {Tier.MID: offered(OFFER)}, rule(since), annotations={"x": wanted})
-    assert (outcome.reason if isinstance(outcome, Write) else None) == reason
-    if isinstance(outcome, Write):
-        assert outcome.patch == {"metadata": {"resourceVersion": "7", "annotations": {"x": wanted}}}
-
-
 ORIGIN = names.ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE
 
 
+@pytest.mark.parametrize("kind", WriteRule)
 @pytest.mark.parametrize(
-    ("there", "reason"),
+    ("offer", "since", "reason"),
     [
-        (Resources(90_000, 90 << 30), WriteReason.SAFETY),
-        (Resources(50_100, 50 << 30), None),  # too little to be told at once
-        (Resources(20_000, 20 << 30), None),  # more is told with the next write
-        (None, WriteReason.SAFETY),  # what nobody can read
+        (OFFER, 0, None),
+        (OFFER, INTERVAL_SECONDS, None),
+        (OFFER, INTERVAL_SECONDS + 1, WriteReason.AGE),
+        (OFFER, None, WriteReason.FIRST),
+        (None, 0, WriteReason.DIFFERENCE),
     ],
 )
-def test_what_others_may_give_away_shrinks_at_once(there: Resources | None, reason: WriteReason | None) -> None:
-    said = "{" if there is None else third_party.origin(node(), there)
-    now = third_party.origin(node(), Resources(50_000, 50 << 30))
-    found = node(mid=MID, annotations={ORIGIN: said})
-    outcome = writing.plan(found, {Tier.MID: offered(OFFER)}, rule(10), annotations={ORIGIN: now})
+def test_an_annotation_that_no_node_may_keep_goes_with_the_next_write_and_is_no_reason_for_one(
+    kind: WriteRule, offer: Resources | None, since: float | None, reason: WriteReason | None
+) -> None:
+    outcome, without = (
+        writing.plan(
+            node(mid=MID, annotations=there), {Tier.MID: offered(offer)}, rule(since, kind=kind), obsolete=[ORIGIN]
+        )
+        for there in ({ORIGIN: "{}", "x": "y"}, {"x": "y"})
+    )
     assert (outcome.reason if isinstance(outcome, Write) else None) == reason
-    if reason is not None:
-        assert write_of(outcome).patch["metadata"] == {"resourceVersion": "7", "annotations": {ORIGIN: now}}
+    if isinstance(outcome, Write):
+        assert outcome.patch["metadata"] == {"resourceVersion": "7", "annotations": {ORIGIN: None}}
+    assert isinstance(without, Write) is (offer is None)
 
 
 AMOUNTS = st.builds(Resources, st.integers(0, 10**7), st.integers(0, 1 << 50))
@@ -225,7 +211,7 @@ def test_a_written_offer_is_never_written_again(
     there = node(mid=dict(writing.listed(Tier.MID, before)))
     if isinstance(planned(there, offer, since, kind=kind), Write):
         after = node(mid=dict(writing.listed(Tier.MID, offer)))
-        assert writing.on_offer(after, Tier.MID) == offer
+        assert holdings.on_offer(after, Tier.MID) == offer
         assert planned(after, offer, since, kind=kind) is None
 
 
@@ -249,7 +235,7 @@ def lived_through(decisions: Iterable[Decided]) -> list[tuple[Resources, Resourc
         )
         if isinstance(outcome, Write):
             last_write, on_offer = now, writing.listed(Tier.MID, outcome.changes[Tier.MID].new)
-        found = writing.on_offer(node(mid=dict(on_offer)), Tier.MID)
+        found = holdings.on_offer(node(mid=dict(on_offer)), Tier.MID)
         assert found is not None
         told.append((found, decided, there_is, outcome if isinstance(outcome, Write) else None))
     return told

@@ -163,11 +163,12 @@ def _as_done(decision: ScanDecision, fails: Container[str], refuses: bool) -> Sc
         return Picks(written, len(written))
 
     untaint = done(decision.untaint)
+    kept = names((*decision.deletions, *decision.drains)) if refuses else ()
     return replace(
         decision,
         health_taints=tuple(each for each in decision.health_taints if each.name not in fails),
-        forced=replace(decision.forced, refused="no") if refuses else decision.forced,
-        reaped=replace(decision.reaped, refused="no") if refuses else decision.reaped,
+        forced=decision.forced.pass_over(kept),
+        reaped=decision.reaped.pass_over(kept),
         taint=done(decision.taint),
         untaint=untaint,
         increase=0 if refuses else max(0, decision.increase_after(untaint.count)),

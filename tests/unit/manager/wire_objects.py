@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME
-from manager.autoscaler.snapshot.pod_info import ReferencedObjects
+from manager.autoscaler.snapshot.referenced_objects import ReferencedObjects
 from shared.api.core import Node, PersistentVolume, PersistentVolumeClaim, Pod
 from shared.names import MID_CPU
 from tests.support.independent_checker import CheckedPod, Machine, World
@@ -128,7 +128,7 @@ def specs(draw: st.DrawFn) -> dict[str, Any]:
                 "maxSkew": draw(st.integers(1, 2)),
                 "minDomains": draw(st.sampled_from([None, 2, 3])),
                 "whenUnsatisfiable": "DoNotSchedule",
-                "labelSelector": {"matchLabels": {"app": draw(st.sampled_from(APPS))}},
+                "labelSelector": draw(st.sampled_from(_SPREAD)),
                 "nodeAffinityPolicy": draw(st.sampled_from(["Honor", "Ignore"])),
                 "nodeTaintsPolicy": draw(st.sampled_from(["Honor", "Ignore"])),
                 "matchLabelKeys": draw(st.sampled_from([None, ["hash"]])),
@@ -138,6 +138,7 @@ def specs(draw: st.DrawFn) -> dict[str, Any]:
     return spec
 
 
+_SPREAD: list[dict[str, Any] | None] = [*({"matchLabels": {"app": app}} for app in APPS * 3), {}, None]
 _TOLERATIONS: list[dict[str, str]] = [
     {"key": "dedicated", "operator": "Exists"},
     {"key": "dedicated", "operator": "Equal", "value": "x", "effect": "NoSchedule"},

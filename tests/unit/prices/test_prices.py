@@ -9,8 +9,9 @@ from deploy import cli
 from deploy.prices import book
 from deploy.prices.book import Agreements, Commitment, Discount, PriceBook
 from manager.autoscaler.pricing import gce
+from manager.autoscaler.pricing.gce import GcePricing
 from manager.autoscaler.pricing.list_prices import ListPricing, UnknownMachine
-from manager.autoscaler.pricing.model import GIB, Machine
+from manager.autoscaler.pricing.model import GIB, GuessedPrice, Machine
 from shared.errors import HeadroomError, InvalidInput
 from tests.unit.prices.cloud_prices import (
     CloudPrices,
@@ -72,10 +73,20 @@ def test_machines_cost_what_the_tables_say() -> None:
         (Machine({"cpu": 4000}), "no machine type"),
     ],
 )
-def test_what_no_table_knows_has_no_price(of: Machine, said: str) -> None:
+def test_what_no_table_knows_has_a_price_by_its_size_which_is_no_known_one(of: Machine, said: str) -> None:
+    known = book.open_book()
+    assert known.node_price(of) == pytest.approx(GcePricing().node_price(of))
+    assert known.is_estimate(of)
+    assert known.source([of]) == "list prices, estimated by size"
+    with pytest.raises(GuessedPrice, match=said):
+        known.known_node_price(of)
     with pytest.raises(UnknownMachine, match=said):
-        book.open_book().node_price(of)
-    assert book.price(book.open_book(), of) is None
+        ListPricing(book.read_refreshed()).node_price(of)
+
+
+@pytest.mark.parametrize("of", [machine("m5.large"), machine("n2-standard-4", "us-central1")])
+def test_a_price_in_a_table_is_no_estimate(of: Machine) -> None:
+    assert not book.open_book().is_estimate(of)
 
 
 def test_another_regions_prices_are_taken_when_told() -> None:

@@ -17,6 +17,7 @@ from deploy.savings.recommending import (
 )
 from deploy.savings.usage import ContainerKey, ContainerUse, KnownUsage, ResourceUse, Source
 from deploy.savings.workloads import ContainerRole, ScalingRule, WorkloadContainer
+from shared.quantity import Resources
 
 MIB = 1 << 20
 KEY = ContainerKey("shop", "Deployment", "web", "main")
@@ -28,6 +29,7 @@ CONTAINER = WorkloadContainer(
     memory_request=2048 * MIB,
     cpu_limit=4000,
     memory_limit=4096 * MIB,
+    requested=Resources(3 * 2000, 3 * 2048 * MIB),
 )
 CPU = ResourceUse(median=0.2, quantile=0.4, most=0.8, points=10_000, days=8.0)
 MEMORY = ResourceUse(median=400.0 * MIB, quantile=450.0 * MIB, most=500.0 * MIB, points=10_000, days=8.0)
@@ -86,7 +88,6 @@ def test_a_request_stays_with_the_reason(
     ("container", "use", "rule"),
     [
         (CONTAINER, None, DecidingRule.NO_DATA),
-        (CONTAINER, replace(USE, source=Source.SNAPSHOT), DecidingRule.SNAPSHOT),
         (replace(CONTAINER, role=ContainerRole.INIT), USE, DecidingRule.INIT),
         (
             CONTAINER,
@@ -107,7 +108,7 @@ def test_a_container_that_is_known_too_badly_stays_as_it_is(
 def test_an_hpa_is_minded_unless_it_is_allowed_for() -> None:
     scaled = replace(CONTAINER, scaling=HPA)
     held = made(scaled).cpu
-    assert "286m would hold the usual load" in held.detail  # 0.2 cores at 70 %
+    assert "286m would fit the usual load" in held.detail  # 0.2 cores at 70 %
     assert held.wanted == 460
     assert made(scaled, minds_hpa=False).cpu.request == 460
 
@@ -142,7 +143,10 @@ def test_limits_follow_their_policy(policy: LimitPolicy, cpu: int | None, memory
 
 
 def test_a_container_without_requests_gets_some_and_costs_more() -> None:
-    bare = replace(CONTAINER, cpu_request=None, memory_request=None, cpu_limit=None, memory_limit=None)
+    nothing = Resources()
+    bare = replace(
+        CONTAINER, cpu_request=None, memory_request=None, cpu_limit=None, memory_limit=None, requested=nothing
+    )
     found = made(bare)
     assert (found.cpu.request, found.memory.request) == (460, 575 * MIB)
     assert (found.cpu.limit, found.memory.limit) == (None, None)

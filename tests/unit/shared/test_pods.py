@@ -6,11 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from shared import names
 from shared.api import pods
 from shared.api.core import Pod
-from shared.api.meta import ObjectMeta
-from shared.errors import InvalidInput
 from shared.names import KubeQoS, PriorityClass, QoS
 from shared.quantity import QuantityError, Resources
 
@@ -238,33 +235,6 @@ def test_a_pod_without_requests_is_batch() -> None:
 )
 def test_a_finished_pod_holds_nothing(phase: str, active: bool) -> None:
     assert pods.is_active(pod(phase=phase)) is active
-
-
-@pytest.mark.parametrize(
-    ("annotation", "expected"),
-    [
-        (None, ()),
-        ("", ()),
-        ("{}", ()),
-        ('{"cpuset": "2-5", "numaNodeResources": [{"node": 1, "resources": {"cpu": "1"}}, {"node": 0}]}', (0, 1)),
-        ('{"numaNodeResources": [{"node": 1}, {"node": 1}]}', (1,)),
-    ],
-)
-def test_a_pod_is_bound_to_the_numa_nodes_its_scheduler_noted(
-    annotation: str | None, expected: tuple[int, ...]
-) -> None:
-    assert pods.numa_nodes(_annotated(annotation)) == expected
-
-
-@pytest.mark.parametrize("annotation", ["{", "[]", '{"numaNodeResources": [{"node": "1"}]}', "[" * 100_000])
-def test_a_note_of_numa_nodes_that_means_nothing_is_refused(annotation: str) -> None:
-    with pytest.raises(InvalidInput, match=r"Pod default/p: scheduling\.koordinator\.sh/resource-status"):
-        pods.numa_nodes(_annotated(annotation))
-
-
-def _annotated(text: str | None) -> Pod:
-    annotations = None if text is None else {names.ANNOTATION_RESOURCE_STATUS: text}
-    return Pod(metadata=ObjectMeta(name="p", namespace="default", annotations=annotations))
 
 
 def limited(cpu: str | None = None, **more: object) -> dict[str, object]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.api import predictionprior
-from shared.api.nodemetric import WireTail
+from shared.api.nodemetric_spec import WireTail
 from shared.api.predictionprior import BUILT_IN, LARGEST, LEAST, ObservedTail, Prior, Tail
 from shared.errors import InvalidInput
 

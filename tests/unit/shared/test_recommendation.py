@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.recommendation import LEAST_OUTCOMES, Row, recommend
+from shared.recommendation import LEAST_OUTCOMES, ModelRecommendation, Row, recommend
 
 PERCENT = st.integers(0, 10_000).map(lambda hundredths: hundredths / 100)
 PERCENTS = st.tuples(PERCENT, PERCENT)
@@ -16,7 +16,7 @@ def row(model: str, violated: float, lent: float, outcomes: int = 600) -> Row:
 
 def test_the_one_that_lends_most_among_those_that_kept_the_target() -> None:
     rows = [row("a", 0.2, 30.0), row("b", 0.9, 50.0), row("c", 4.0, 60.0)]
-    assert recommend(rows, 1.0) == (
+    assert recommend(rows, 1.0) == ModelRecommendation(
         "b",
         "Use b: b was wrong in 0.9 % of 600 outcomes and lent 50 % of cpu and 50 % of memory, with a target of 1 %; "
         "a was wrong in 0.2 % of 600 outcomes and lent 30 % of cpu and 30 % of memory.",
@@ -27,7 +27,7 @@ def test_the_one_that_lends_most_among_those_that_kept_the_target() -> None:
 def test_the_one_in_force_stays_for_less_than_a_point_and_while_little_is_known() -> None:
     assert recommend([row("a", 0.2, 49.5), row("b", 0.0, 50.0)], 1.0).model == "a"
     told = recommend([row("a", 0.0, 10.0, outcomes=LEAST_OUTCOMES - 1), row("b", 0.0, 50.0)], 1.0)
-    assert told == ("a", "Keep a: a has 167 outcomes of the 168 that it takes to judge it.")
+    assert told == ModelRecommendation("a", "Keep a: a has 167 outcomes of the 168 that it takes to judge it.")
 
 
 def test_where_none_keeps_the_target_the_one_that_is_wrong_least() -> None:

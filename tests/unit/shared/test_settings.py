@@ -1,7 +1,7 @@
 """Settings: flags over environment over file, nothing unknown, nothing secret shown."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 import pytest
@@ -11,6 +11,8 @@ from shared.errors import InvalidInput
 
 
 class Example(msgspec.Struct, frozen=True):
+    REMOVED: ClassVar[dict[str, str]] = {"old_pace_seconds": "Use --report-interval."}
+
     node_name: str = ""
     report_interval_seconds: Annotated[float, msgspec.Meta(gt=0, description="how often")] = 60.0
     workers: Annotated[int, msgspec.Meta(ge=1)] = 4
@@ -60,6 +62,8 @@ def test_a_flag_is_read_as_its_fields_type(argv: list[str], field: str, value: o
         (["--report-interval=-1s"], "", ["--report-interval", "reportInterval", "> 0"]),
         ([], "worker: 3\n", ["settings.yaml", "worker", "unknown key", "workers"]),
         ([], "workers: many\n", ["settings.yaml", "workers", "many"]),
+        ([], "oldPace: 3s\n", ["settings.yaml", "oldPace", "3s", "was removed. Use --report-interval."]),
+        (["--old-pace=3s"], "", ["--old-pace", "oldPace", "3s", "was removed. Use --report-interval."]),
         ([], "reportInterval: soon\n", ["settings.yaml", "reportInterval", "soon"]),
         ([], "- a\n- b\n", ["settings.yaml", "mapping"]),
         ([], "a: [\n", ["--config", "settings.yaml"]),
@@ -75,6 +79,11 @@ def test_a_bad_value_is_refused_with_its_source_field_and_value(
     with pytest.raises(InvalidInput) as refused:
         load(*argv)
     assert [part for part in parts if part not in str(refused.value)] == []
+
+
+def test_a_variable_of_a_removed_setting_is_refused_with_what_replaces_it() -> None:
+    with pytest.raises(InvalidInput, match=r"HEADROOM_OLD_PACE.*3s.*was removed\. Use --report-interval\."):
+        load(environment={"HEADROOM_OLD_PACE": "3s"})
 
 
 def test_a_file_that_is_not_there_is_named() -> None:
@@ -134,3 +143,28 @@ def test_what_no_section_knows_is_refused() -> None:
     assert settings.combine(Closed, {"limit": 2}) == Closed(Second(2))
     with pytest.raises(msgspec.ValidationError, match="speed"):
         settings.combine(Closed, {"speed": 2})
+
+
+class Tuned(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    limit: int = 1
+    pause_seconds: settings.Fixed[float] = 5.0
+
+
+class Process(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    tuned: Tuned = Tuned()
+
+
+@pytest.mark.parametrize("kind", [Tuned, Process])
+def test_code_alone_sets_what_is_fixed(kind: type[msgspec.Struct], tmp_path: Path) -> None:
+    assert [each.name for each in settings.fields(kind)] == ["limit"]
+    assert settings.shown(kind()) == {"limit": 1}
+    assert settings.schemas(kind).keys() == {"limit"}
+    assert settings.combine(Process, {"pause_seconds": 1.0}) == Process(tuned=Tuned(pause_seconds=1.0))
+    file = tmp_path / "settings.yaml"
+    file.write_text("pause: 1s\n")
+    with pytest.raises(InvalidInput, match="unknown key"):
+        settings.load(kind, program="test", description="", argv=["--config", str(file)], environment={})
+    with pytest.raises(SystemExit):
+        settings.load(kind, program="test", description="", argv=["--pause=1s"], environment={})
+    environment = {"HEADROOM_PAUSE": "1s"}
+    assert settings.load(kind, program="test", description="", argv=[], environment=environment) == kind()

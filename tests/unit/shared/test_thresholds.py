@@ -5,7 +5,7 @@ import json
 import pytest
 
 from shared.api import thresholds
-from shared.api.nodemetric import ResourceThresholds
+from shared.api.nodemetric_spec import ResourceThresholds
 from shared.errors import InvalidInput
 
 

@@ -60,11 +60,25 @@ def test_a_line_has_the_numbers_below_their_headings() -> None:
 
 
 def test_requests_capacity_and_the_whole_reason_come_where_there_is_room() -> None:
-    heading, line = printed(160, ROW)
+    heading, line = printed(200, ROW)
     half = "USED PEAK REQ ALLOC MID"
     assert " ".join(heading.split()) == f"NODE CPU {half} GIB {half} AGE WHY"
     assert line.endswith(ROW.reason)
     assert " 11.0  16.0 " in line
+
+
+@pytest.mark.parametrize(
+    ("width", "why"), [(80, "peak"), (120, "requested less peak"), (160, "requested less peak"), (200, ROW.reason)]
+)
+def test_the_reason_is_whole_at_every_width(width: int, why: str) -> None:
+    heading, line = printed(width, ROW)
+    assert line[heading.index("WHY") :] == why
+
+
+def test_a_phrase_says_which_resource_is_decided_by_what() -> None:
+    by_cap = changed(bound=Bounds("reclaimable - buffer", "cap"), wanted=Amount(1_000, 15 * GIB))
+    assert lines.why_in_short(by_cap) == "CPU: requested less peak and buffer; memory: cap of the policy ↓"
+    assert lines.why_in_short(changed(history_percent=37, wanted=Amount(0, 0), mid=Amount(0, 0))) == "learning 37%"
 
 
 @pytest.mark.parametrize("name", ["n", "ip-10-0-23-117.eu-central-1.compute.internal-and-some-more"])

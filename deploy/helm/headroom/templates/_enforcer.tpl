@@ -3,7 +3,7 @@
 {{- define "headroom.enforcer.container" -}}
 {{- if .Values.enforcer.enabled }}
 - name: enforcer
-  {{- include "headroom.image" . | nindent 2 }}
+  {{- include "headroom.image" (list . "agent") | nindent 2 }}
   command: [python, -m, agent.enforcer]
   args:
     - --config=/etc/headroom/enforcer.yaml
@@ -30,8 +30,10 @@
       readOnly: true
     - name: cgroup
       mountPath: /host/cgroup
+      {{- if .Values.enforcer.kubepods }}
       readOnly: true
       recursiveReadOnly: IfPossible # on cgroup v1 each controller is a mount of its own below it
+      {{- end }}
     {{- range $number, $path := .Values.enforcer.kubepods }}
     - name: kubepods-{{ $number }}
       mountPath: /host/cgroup{{ trimPrefix "/sys/fs/cgroup" $path }}

@@ -1,16 +1,11 @@
 {{/* Names are at most 63 characters long, the longest suffix ("-manager-config") included. */}}
-{{- define "headroom.name" -}}
-{{- default .Chart.Name .Values.nameOverride | trunc 48 | trimSuffix "-" }}
-{{- end }}
-
 {{- define "headroom.fullname" -}}
-{{- $name := default .Chart.Name .Values.nameOverride }}
 {{- if .Values.fullnameOverride }}
 {{- .Values.fullnameOverride | trunc 48 | trimSuffix "-" }}
-{{- else if contains $name .Release.Name }}
+{{- else if contains .Chart.Name .Release.Name }}
 {{- .Release.Name | trunc 48 | trimSuffix "-" }}
 {{- else }}
-{{- printf "%s-%s" .Release.Name $name | trunc 48 | trimSuffix "-" }}
+{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 48 | trimSuffix "-" }}
 {{- end }}
 {{- end }}
 
@@ -21,7 +16,7 @@
 {{- end }}
 
 {{- define "headroom.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "headroom.name" (first .) }}
+app.kubernetes.io/name: {{ (first .).Chart.Name }}
 app.kubernetes.io/instance: {{ (first .).Release.Name }}
 app.kubernetes.io/component: {{ last . }}
 {{- end }}
@@ -52,6 +47,20 @@ helm.sh/chart: {{ printf "%s-%s" $chart.Name $chart.Version | replace "+" "_" | 
 
 {{- define "headroom.configNamespace" -}}
 {{- default .Release.Namespace .Values.colocationConfig.namespace }}
+{{- end }}
+
+{{/* Who tells agents which pods run on their nodes: the kubelet by itself where kubelets have certificates of the cluster's
+     authority and authorize nodes/pods (1.33). Only a cluster of kubeadm says so; `helm template` cannot see it. */}}
+{{- define "headroom.podsSource" -}}
+{{- $chosen := .Values.agent.settings.podsSource }}
+{{- if $chosen }}
+{{- $chosen }}
+{{- else if semverCompare "<1.33-0" .Capabilities.KubeVersion.Version -}}
+api
+{{- else }}
+{{- $kubelet := dig "data" "kubelet" "{}" (lookup "v1" "ConfigMap" "kube-system" "kubelet-config") | fromYaml }}
+{{- ternary "kubelet" "api" (eq true (dig "serverTLSBootstrap" false $kubelet)) }}
+{{- end }}
 {{- end }}
 
 {{/* Whether the manager serves the admission webhook, "" for no. A dry run changes nothing, pods included. */}}
@@ -91,6 +100,21 @@ nodeAffinity:
 {{- end }}
 {{- end }}
 
+{{/* Keeps agents on nodes with a kubelet and cgroups to measure: off those without machines, and off virtual ones, whose
+     pods run elsewhere (Fargate, virtual kubelets, AKS' virtual nodes v2). Windows is the nodeSelector's. */}}
+{{- define "headroom.onKubelets" -}}
+nodeAffinity:
+  requiredDuringSchedulingIgnoredDuringExecution:
+    nodeSelectorTerms:
+      - matchExpressions:
+          {{- with (include "headroom.cloudNeeds" . | fromYaml).nodesWithoutMachines }}
+          - {key: {{ . }}, operator: DoesNotExist}
+          {{- end }}
+          - {key: eks.amazonaws.com/compute-type, operator: NotIn, values: [fargate]}
+          - {key: type, operator: NotIn, values: [virtual-kubelet]}
+          - {key: virtualization, operator: NotIn, values: [virtualnode2]}
+{{- end }}
+
 {{/* The ConfigMap that it writes its status to. */}}
 {{- define "headroom.autoscalerStatus" -}}
 {{- default "cluster-autoscaler-status" .Values.manager.settings.statusConfigMapName }}
@@ -122,16 +146,23 @@ tiers: {{ default "mid,batch" .Values.manager.settings.offers | splitList "," | 
 {{- else if $given }}true{{ end }}
 {{- end }}
 
+{{/* A container's image: takes (list $ "component"). */}}
 {{- define "headroom.image" -}}
-{{- if not .Values.image.repository }}
-{{- fail "image.repository: has to be set to where your nodes pull the image from (docs/how-to/release.md)" }}
+{{- $common := (first .).Values.image }}
+{{- $own := (index (first .).Values (last .)).image }}
+{{- if $common.digest }}
+{{- fail "image.digest: agent and manager have an image each: set agent.image.digest and manager.image.digest" }}
 {{- end }}
-{{- if .Values.image.digest -}}
-image: {{ printf "%s@%s" .Values.image.repository .Values.image.digest | quote }}
+{{- if not (or $own.repository $common.repository) }}
+{{- fail "image.repository: has to be set to where your nodes pull the images from (docs/how-to/release.md)" }}
+{{- end }}
+{{- $repository := default (printf "%s-%s" $common.repository (last .)) $own.repository }}
+{{- if $own.digest -}}
+image: {{ printf "%s@%s" $repository $own.digest | quote }}
 {{- else -}}
-image: {{ printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) | quote }}
+image: {{ printf "%s:%s" $repository (default (first .).Chart.AppVersion $common.tag) | quote }}
 {{- end }}
-imagePullPolicy: {{ .Values.image.pullPolicy }}
+imagePullPolicy: {{ $common.pullPolicy }}
 {{- end }}
 
 {{- define "headroom.securityContext" -}}
@@ -141,7 +172,7 @@ capabilities:
   drop: [ALL]
 {{- end }}
 
-{{/* Probes take (list $ values "/path"); neither path asks the API server. */}}
+{{/* A probe's handler takes (list $ "/path"). Both paths answer from memory, never from the API server. */}}
 {{- define "headroom.probe" -}}
 httpGet:
   path: {{ last . }}
@@ -149,7 +180,6 @@ httpGet:
   {{- if (first .).Values.access.tls }}
   scheme: HTTPS
   {{- end }}
-{{ toYaml (index . 1) }}
 {{- end }}
 
 {{/* The processes' settings of access. */}}
@@ -232,5 +262,49 @@ httpGet:
 {{- end }}
 {{- if le (include "headroom.seconds" $deadline | float64) (mulf 1.2 (include "headroom.seconds" $retry | float64)) }}
 {{- fail (printf "manager.settings.renewDeadline: %v must be longer than 1.2 x retryPeriod, which is %v" $deadline $retry) }}
+{{- end }}
+{{- end }}
+
+{{/* Refuses the settings of a process (root context, its name, its settings) that were removed. */}}
+{{- define "headroom.refuseRemoved" -}}
+{{- $process := index . 1 -}}
+{{- $removed := get ((index . 0).Files.Get "files/removed-settings.json" | fromJson) $process -}}
+{{- range $name, $_ := index . 2 -}}
+{{- with get $removed $name -}}
+{{- fail (printf "%s.settings.%s: this setting was removed. %s" $process $name .) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The other owner of the definition in the cluster, "" without one; takes (list $ "name"). Only with crds.enabled=auto, and not by
+     `helm template`, which sees no cluster. */}}
+{{- define "headroom.crdOwner" -}}
+{{- $root := first . }}
+{{- if eq (toString $root.Values.crds.enabled) "auto" }}
+{{- with lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" (last .) }}
+{{- $annotations := default dict .metadata.annotations }}
+{{- $release := get $annotations "meta.helm.sh/release-name" }}
+{{- $namespace := get $annotations "meta.helm.sh/release-namespace" }}
+{{- if not (and (eq $release $root.Release.Name) (eq $namespace $root.Release.Namespace)) }}
+{{- if $release }}release {{ $release }} in namespace {{ $namespace }}{{ else }}another owner{{ end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Refuses a component that another release has in this cluster, by the role that each has; takes (list $ "component"). */}}
+{{- define "headroom.refuseSecond" -}}
+{{- $root := first . }}
+{{- $component := last . }}
+{{- range (lookup "rbac.authorization.k8s.io/v1" "ClusterRole" "" "").items }}
+{{- $labels := default dict .metadata.labels }}
+{{- $of := list (get $labels "app.kubernetes.io/part-of") (get $labels "app.kubernetes.io/component") }}
+{{- if deepEqual $of (list "headroom" $component) }}
+{{- $release := get $labels "app.kubernetes.io/instance" }}
+{{- $namespace := default $root.Release.Namespace (get (default dict .metadata.annotations) "meta.helm.sh/release-namespace") }}
+{{- if not (deepEqual (list $release $namespace) (list $root.Release.Name $root.Release.Namespace)) }}
+{{- fail (printf "release %s in namespace %s is the %s of this cluster already, and two would overwrite each other's values: upgrade that release, uninstall it, or set %s.enabled=false" $release $namespace $component $component) }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- end }}

@@ -1,7 +1,6 @@
 """The file that `--cloud-config` names; it is optional if the library's own chain of settings suffices.
 
 region: eu-central-1           # else AWS_REGION, then the library's own chain, as for credentials
-profile: ""                    # of the library's own files
 assume_role_arn: ""            # the role to assume
 endpoint_url: ""               # instead of AWS's own, for all services
 timeout: 20s                   # of one call
@@ -11,7 +10,7 @@ discover:                      # also observe groups with all of these tags; emp
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 from msgspec import Meta
@@ -32,8 +31,11 @@ _TagKey = Annotated[str, Meta(min_length=1, max_length=128)]
 class AwsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Endpoint, identity and timeout. The library decides about empty values."""
 
+    REMOVED: ClassVar[Mapping[str, str]] = {
+        "profile": "Set the environment variable AWS_PROFILE of the manager.",
+    }
+
     region: str = ""
-    profile: str = ""
     assume_role_arn: Annotated[str, Meta(pattern=r"^(arn:[^:]+:iam::[0-9]{12}:role/.+)?$")] = ""
     endpoint_url: Annotated[str, Meta(pattern="^(https?://.+)?$")] = ""
     timeout: str | float = "20s"

@@ -56,7 +56,7 @@ class DriftObserver:
             version = "" if found is None else str(found.version_number)
         except ProviderError as error:
             if not self._told:
-                logger.warning("which instances have drifted is not known: %s", error, extra={"group": group})
+                logger.warning("drifted instances cannot be determined: %s", error, extra={"group": group})
             self._told = True
         self._versions[ref] = now, version
         return version
@@ -68,13 +68,14 @@ def drift_of(member: Member, wanted: Iterable[TemplateRef]) -> str:
     own = member.launch_template
     if own is None:
         name = member.launch_configuration_name
-        return name and f"launch configuration {name} launched it, and its group has a launch template by now"
+        return name and f"launch configuration {name} launched it, but its group uses a launch template now"
     same = [each for each in refs if _is_same(own, each)]
     if not same:
-        return f"launch template {_name(own)} launched it, and its group has {', '.join(map(_name, refs))} by now"
+        return f"launch template {_name(own)} launched it, but its group uses {', '.join(map(_name, refs))} now"
     if not own.version.isdecimal() or any(each.version == own.version for each in same):
         return ""
-    return f"version {own.version} of launch template {_name(own)} launched it, and its group is at {same[0].version}"
+    launched = f"version {own.version} of launch template {_name(own)} launched it"
+    return f"{launched}, but its group uses version {same[0].version}"
 
 
 def _is_same(one: TemplateRef, other: TemplateRef) -> bool:

@@ -98,7 +98,9 @@ class FailedLaunches:
                 last = messages.answer(self.ask, Call.DESCRIBE_ACTIVITIES, name, **query).activities
             except ProviderError as error:
                 if not self._told:
-                    logger.warning("why groups lack instances is not known: %s", error, extra={"group": name})
+                    logger.warning(
+                        "the reason for missing instances cannot be determined: %s", error, extra={"group": name}
+                    )
                 self._told = True
                 continue
             since = max(self._since.get(name, 0.0), self.clock.now() - RECENT_SECONDS)

@@ -84,13 +84,13 @@ class Joining:
 class FleetStep(enum.Enum):
     WAIT = "wait"
     ATTACH = "attach"
-    TERMINATE = "terminate"
+    GIVE_UP = "give up"
 
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """The result of an attachment: instances that joined, that must be terminated, or that must be tried again; and the
-    error, if any.
+    """The result of an attachment: instances that joined, that never will, or that must be tried again; and the error,
+    if any.
     """
 
     joined: tuple[str, ...] = ()
@@ -144,12 +144,12 @@ def fleet_request(group: ScalingGroup, options: AwsOptions, count: int, order: s
 
 
 def next_step(order: Sequence[Joining], now: float, ready_seconds: float) -> FleetStep:
-    """The next step for an order's instances: they join together, or all are terminated after their time is over."""
+    """The next step for an order's instances: they join together, or none does after their time is over."""
     if all(each.running for each in order):
         return FleetStep.ATTACH
     if now - min(each.launched_at for each in order) < ready_seconds:
         return FleetStep.WAIT
-    return FleetStep.TERMINATE
+    return FleetStep.GIVE_UP
 
 
 def attach_instances(ids: Sequence[str], attach: Callable[[Sequence[str]], None]) -> Attached:
@@ -180,7 +180,7 @@ def _tag(key: str, value: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class LaunchProgress:
-    """`joining` instances will join; `lost` ones will not, each with its error.
+    """`joining` instances will join; `lost` ones will not, each with its error, and are to be deleted.
 
     `joined`: whether a group has just grown.
     """
@@ -204,7 +204,10 @@ class FleetOrders:
         self._unseen: dict[str, Joining] = {}
 
     def place(self, group: ScalingGroup, count: int) -> tuple[Joining, ...]:
-        """Orders a  Raises ProviderError; after Unavailable its instances, if any, appear at the next refresh."""
+        """Orders a fleet of `count` instances, and returns those that it launched at once.
+
+        Raises ProviderError; after Unavailable its instances, if any, appear at the next refresh.
+        """
         name, order = group.auto_scaling_group_name, str(uuid.uuid4())
         made = messages.answer(
             self._ask, Call.CREATE_FLEET, name, **fleet_request(group, self._fleets[name], count, order)
@@ -232,8 +235,8 @@ class FleetOrders:
             match next_step(order, self._clock.now(), options.fleet_ready_seconds):
                 case FleetStep.WAIT:
                     joining += order
-                case FleetStep.TERMINATE:
-                    lost |= self._give_up(order, "FleetNotReady", NOT_STARTED)
+                case FleetStep.GIVE_UP:
+                    lost |= _given_up(order, "FleetNotReady", NOT_STARTED)
                 case FleetStep.ATTACH:
                     left, gone = self._attach(order, options.fleet_ready_seconds)
                     joined = joined or len(left) + len(gone) < len(order)
@@ -288,22 +291,12 @@ class FleetOrders:
             self._unseen.pop(each, None)
         why = "" if result.error is None else result.error.problem
         if why:
-            logger.error("not attached: %s", why, extra={"group": group})
+            logger.error("the instances were not attached to the group: %s", why, extra={"group": group})
         later = [by_id[each] for each in result.later]
         orphans = [by_id[each] for each in result.orphans]
         if later and self._clock.now() - later[0].launched_at >= PATIENCE * ready_seconds:
             later, orphans = [], later
-        return later, self._give_up(orphans, failures.code_in(why, "AttachFailed"), why) if orphans else {}
-
-    def _give_up(self, order: Sequence[Joining], code: str, why: str) -> dict[Joining, InstanceError]:
-        """Terminates the instances; if that fails, the next refresh finds them and tries again."""
-        group = order[0].group
-        logger.error("fleet given up, %d instances are terminated: %s", len(order), why, extra={"group": group})
-        try:
-            self.terminate([each.id for each in order], group)
-        except ProviderError as error:
-            logger.error("instances of a fleet are left over: %s", error, extra={"group": group})
-        return dict.fromkeys(order, InstanceError(failures.error_class(code), code, why))
+        return later, _given_up(orphans, failures.code_in(why, "AttachFailed"), why) if orphans else {}
 
     def _mark_joined(self, ids: Sequence[str]) -> None:
         """Prevents these instances from counting as new after they are detached."""
@@ -311,7 +304,15 @@ class FleetOrders:
             for batch in batches(ids, TAGGED_AT_ONCE):
                 self._ask(Call.TAG_INSTANCES, Resources=batch, Tags=[{"Key": TAG_JOINING, "Value": ""}])
         except ProviderError as error:
-            logger.warning("instances that have joined still say that they are to: %s", error, extra={"provider": NAME})
+            logger.warning(
+                "these instances have registered but are still marked as pending: %s", error, extra={"provider": NAME}
+            )
+
+
+def _given_up(order: Sequence[Joining], code: str, why: str) -> dict[Joining, InstanceError]:
+    """The instances as lost. While they are there, each refresh finds them again, and gives them another try."""
+    logger.error("a fleet of %d instances was given up: %s", len(order), why, extra={"group": order[0].group})
+    return dict.fromkeys(order, InstanceError(failures.error_class(code), code, why))
 
 
 def _joining(instance: Ec2Instance) -> Joining:

@@ -106,7 +106,7 @@ def lowered_size(group: str, delta: int, *, target: int, least: int, staying: in
 
 
 def deletable(group: str, count: int, *, target: int, least: int) -> None:
-    """Checks whether so many instances may go, together with their places."""
+    """Checks whether `count` instances may be deleted, and the target size reduced by as many."""
     if target <= least:
         raise Refused(NAME, group, "min sized reached, nodes will not be deleted")
     if target - count < least:

@@ -46,7 +46,7 @@ class ManagedNodegroups:
             known = self._described(group.auto_scaling_group_name, cluster, name)
         except ProviderError as error:
             if not self._told:
-                logger.warning("labels and taints of EKS node groups are not known: %s", error, extra={"group": name})
+                logger.warning("labels and taints of EKS node groups cannot be read: %s", error, extra={"group": name})
             self._told = True
         self._known[cluster, name] = now, known
         return known

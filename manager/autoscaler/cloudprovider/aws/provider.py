@@ -69,6 +69,9 @@ class AwsProvider(Provider):
     def instances(self, group: str) -> Sequence[Instance]:
         return self._snapshot.instances(group)
 
+    def strays(self) -> Mapping[str, Sequence[str]]:
+        return self._snapshot.lost
+
     def group_of(self, node: NodeRef) -> str | None:
         try:
             return self._snapshot.owners.get(groups.instance_id(node.provider_id))
@@ -118,9 +121,9 @@ class AwsProvider(Provider):
         )
 
     def delete_nodes(self, group: str, nodes: Sequence[NodeRef]) -> None:
-        """Deletes one by one until one fails: earlier ones are deleted.
+        """Deletes members one by one until one fails: earlier ones are deleted.
 
-        An instance that has not joined takes no member's place.
+        Instances that have not joined take no member's place, and are terminated together.
         """
         seen = self._snapshot.group(group)
         newcomers, absent = self._snapshot.newcomers(group), self._snapshot.placeholders(group)
@@ -131,15 +134,16 @@ class AwsProvider(Provider):
         members = {each.instance_id for each in seen.instances}
         if returned := sum(node.provider_id in absent for node in nodes):
             self.decrease_target(group, returned)
+        if orphans := [instance for _, instance in wanted if instance in newcomers]:
+            self._orders.terminate(orphans, group)
+            for instance in orphans:
+                self._snapshot = self._snapshot.terminated(group, instance)
         for node, instance in wanted:
-            if node.provider_id in absent:
+            if node.provider_id in absent or instance in newcomers:
                 continue
-            if instance in newcomers:
-                self._orders.terminate([instance], group)
-            elif instance in members:
-                self._terminate(instance, group)
-            else:
+            if instance not in members:
                 raise _foreign(group, node)
+            self._terminate(instance, group)
             self._snapshot = self._snapshot.terminated(group, instance)
 
     def close(self) -> None:
@@ -191,7 +195,7 @@ class AwsProvider(Provider):
             try:
                 self._ask(Call.TAG_GROUP, name, Tags=[tag])
             except ProviderError as error:
-                logger.warning("not tagged: %s", error, extra={"group": name})
+                logger.warning("the node group was not tagged: %s", error, extra={"group": name})
 
 
 def _foreign(group: str, node: NodeRef) -> Refused:
@@ -205,7 +209,7 @@ def make(request: ProviderRequest) -> AwsProvider:
     groups = request.groups if request.loops is not None else dataclasses.replace(request.groups, enforced=())
     discovered = config.parse_discovery(groups.discovery)
     if discovered and file.discover:
-        problem = f"{DISCOVERY_FLAG} says which groups are managed; groups of other tags cannot be told from them"
+        problem = f"{DISCOVERY_FLAG} selects the managed groups; other groups cannot be reported"
         raise InvalidInput(source=str(request.config), field="discover", value=dict(file.discover), problem=problem)
     discover = discovered or ((file.discover,) if file.discover else ())
     return AwsProvider(session.ask, groups, request.clock, discover=discover, close=session.close)

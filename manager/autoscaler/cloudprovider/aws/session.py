@@ -18,6 +18,7 @@ READ_ATTEMPTS = 2  # writes are tried once: without an answer, a write may still
 ROLE_SECONDS = 3600
 RENEWED_BEFORE_SECONDS = 600.0
 RENEWED_AGAIN_SECONDS = 60.0  # after a failure
+PROFILE = "AWS_PROFILE"
 REGION = "AWS_REGION"  # Kubernetes' credential mechanisms set it, and the library does not read it
 
 logger = logging.getLogger(__name__)
@@ -40,17 +41,17 @@ class Session:
                 source="--cloud-provider",
                 field=NAME,
                 value=NAME,
-                problem="it needs boto3, which is not installed: pip install 'headroom[aws]'",
+                problem="it needs boto3, which is not installed: pip install 'headroom-k8s[aws]'",
             ) from error
         self._boto3 = boto3
         self._botocore = botocore
         self._config = config
         self._clock = clock
-        self._own = self._opened(profile_name=config.profile or None)
+        self._own = self._opened()
         self._region = config.region or os.environ.get(REGION) or self._own.region_name
         if not self._region:
             raise InvalidInput(
-                source="--cloud-config", field="region", value="", problem=f"neither here nor in {REGION} is one named"
+                source="--cloud-config", field="region", value="", problem=f"no region is set here or in {REGION}"
             )
         self._renewing = threading.Lock()
         self._making = threading.Lock()  # of the fields below; the library makes clients for one thread at a time
@@ -111,7 +112,7 @@ class Session:
             if now >= self._until:
                 raise
             self._renewed_at = min(now + RENEWED_AGAIN_SECONDS, self._until)
-            logger.warning("the role is not renewed: %s", error, extra={"provider": NAME})
+            logger.warning("the credentials of the role were not renewed: %s", error, extra={"provider": NAME})
             return
         with self._making:  # another thread may be within a call: its client closes after its last use
             self._clients.clear()
@@ -137,7 +138,7 @@ class Session:
             return self._boto3.Session(**settings)
         except self._botocore.exceptions.BotoCoreError as error:
             raise InvalidInput(
-                source="--cloud-config", field="profile", value=self._config.profile, problem=str(error)
+                source="environment", field=PROFILE, value=os.environ.get(PROFILE, ""), problem=str(error)
             ) from error
 
     def _make_client(self, session: Any, service: str, *, attempts: int) -> Any:

@@ -52,7 +52,7 @@ class Snapshot:
         """Raises Refused for a group whose sizes do not count instances."""
         group = self.group(name)
         if groups.is_weighted(group):
-            raise Refused(NAME, name, "its instance types have weights: its sizes are no numbers of nodes")
+            raise Refused(NAME, name, "its instance types have weights, so its sizes are not numbers of nodes")
         members = tuple(
             Instance(
                 groups.provider_id(each.availability_zone, each.instance_id),
@@ -64,6 +64,14 @@ class Snapshot:
         joining = tuple(_newcomer(each) for each in self.underway.joining if each.group == name)
         lost = tuple(_newcomer(each, why) for each, why in self.underway.lost.items() if each.group == name)
         return (*members, *joining, *lost, *self._missing(name))
+
+    @property
+    def lost(self) -> dict[str, list[str]]:
+        """The provider ids of the instances that will never join, by the group that they were launched for."""
+        found: dict[str, list[str]] = {}
+        for each in self.underway.lost:
+            found.setdefault(each.group, []).append(groups.provider_id(each.zone, each.id))
+        return found
 
     def placeholders(self, name: str) -> frozenset[str]:
         """The provider ids of instances that could not be launched."""

@@ -83,7 +83,7 @@ class Kinds:
         if kind not in self._types:
             found = messages.answer(self._ask, Call.DESCRIBE_INSTANCE_TYPES, group, InstanceTypes=[kind]).instance_types
             if not found:
-                raise Refused(NAME, group, f"nothing is known of the instance type {kind}")
+                raise Refused(NAME, group, f"AWS does not describe the instance type {kind}")
             self._types[kind] = found[0]
         return self._types[kind]
 
@@ -104,14 +104,12 @@ class Kinds:
     def _of_configuration(self, group: str, name: str) -> TemplateData:
         """Launch configurations never change."""
         if not name:
-            raise Unsupported(
-                NAME, group, "neither a launch template nor a launch configuration says what a node will be"
-            )
+            raise Unsupported(NAME, group, "it has neither a launch template nor a launch configuration")
         if name not in self._configured:
             call = Call.DESCRIBE_LAUNCH_CONFIGURATIONS
             found = messages.answer(self._ask, call, group, LaunchConfigurationNames=[name]).launch_configurations
             if not found:
-                raise Refused(NAME, group, f"nothing is known of the launch configuration {name}")
+                raise Refused(NAME, group, f"AWS does not describe the launch configuration {name}")
             self._configured[name] = TemplateData(instance_type=found[0].instance_type)
         return self._configured[name]
 
@@ -123,7 +121,7 @@ def least_type(group: str, wanted: Sequence[Requirements]) -> InstanceType:
     cpus = math.floor(min(each.v_cpu_count.min for each in wanted))
     memory_mib = math.floor(min(each.memory_mib.min for each in wanted))
     if not cpus or not memory_mib:
-        raise Unsupported(NAME, group, "its instance requirements have no least number of cores, or no least memory")
+        raise Unsupported(NAME, group, "its instance requirements have no minimum of cores or memory")
     gpus = math.floor(min(_least_gpus(each) for each in wanted))
     makers = {maker for each in wanted for maker in each.cpu_manufacturers or ("any",)}
     architecture = ("arm64",) if makers == {_GRAVITON} else ("x86_64",) if makers <= _X86 else ()

@@ -61,7 +61,7 @@ class GroupAnnotations:
             return None
         least, most = (self._count(key) for key in keys)
         if most < least:
-            problem = f"below the minimum of {least}" if keys[1] in self.given else "not there, and means 0"
+            problem = f"below the minimum of {least}" if keys[1] in self.given else "missing, which means 0"
             raise self._refused(keys[1], problem)
         return SizeBounds(least, most) if most else None
 
@@ -98,7 +98,7 @@ class GroupAnnotations:
         for text in self._listed(LABELS):
             key, separator, value = text.partition("=")
             if not (separator and LABEL_KEY.fullmatch(key) and LABEL_VALUE.fullmatch(value)):
-                raise self._refused(LABELS, f"{text!r} is no label, as in key=value")
+                raise self._refused(LABELS, f"{text!r} is not a label of the form key=value")
             found.append((key, value))
         return found
 
@@ -106,7 +106,7 @@ class GroupAnnotations:
         body, separator, effect = text.rpartition(":")
         key, _, value = body.partition("=")
         if not (separator and LABEL_KEY.fullmatch(key) and LABEL_VALUE.fullmatch(value) and effect in TAINT_EFFECTS):
-            raise self._refused(TAINTS, f"{text!r} is no taint, as in key=value:NoSchedule")
+            raise self._refused(TAINTS, f"{text!r} is not a taint of the form key=value:NoSchedule")
         return Taint(key=key, value=value, effect=effect)
 
     def _listed(self, key: str) -> list[str]:
@@ -115,7 +115,7 @@ class GroupAnnotations:
     def _count(self, key: str, *, least: int = 0) -> int:
         text = self.given.get(key, "0")
         if not _COUNT.fullmatch(text) or int(text) < least:
-            raise self._refused(key, f"not a whole number from {least} on")
+            raise self._refused(key, f"must be a whole number of at least {least}")
         return int(text)
 
     def _check_amount(self, key: str, resource: str, text: str) -> None:
@@ -124,11 +124,11 @@ class GroupAnnotations:
         except quantity.QuantityError as error:
             raise self._refused(key, str(error)) from error
         if amount <= 0:
-            raise self._refused(key, "a node has some of it")
+            raise self._refused(key, "must be above 0")
         if resource == CPU and amount > _MOST_CORES * MILLI_PER_CORE:
-            raise self._refused(key, "no node has so many cores; the unit is a core, with m a thousandth")
+            raise self._refused(key, "no node has that many cores; the unit is a core, with m for a thousandth")
         if resource == MEMORY and amount < _LEAST_MEMORY_BYTES * MILLI_PER_CORE:
-            raise self._refused(key, "no node has so little; the unit is a byte, with Gi a GiB")
+            raise self._refused(key, "no node has that little memory; the unit is a byte, with Gi for a GiB")
 
     def _refused(self, key: str, problem: str) -> InvalidAnswer:
         return InvalidAnswer(NAME, self.group, key, self.given.get(key, ""), problem)

@@ -57,7 +57,7 @@ class CopyRules:
     def problem(self, source: Body) -> str:
         """Why it is nothing to copy; empty if it is."""
         if f"topology.{self.api_group}/owned" in (source["metadata"].get("labels") or {}):
-            return "a Cluster's topology made it, and would delete copies of it: see autoprovisioning.topology"
+            return "a Cluster's topology created it, and would delete its copies; use autoprovisioning.topology"
         if "deletionTimestamp" in source["metadata"]:
             return "it is being deleted"
         named = [ref.resource_name for _, ref in self.references(source)]
@@ -143,13 +143,13 @@ class Cloning:
         except (NotFound, Forbidden, InvalidAnswer) as error:
             self._problem = str(error)
         except (AttributeError, KeyError, TypeError, msgspec.ValidationError) as error:
-            self._problem = f"it is not as a MachineDeployment is: {error!r}"
+            self._problem = f"it is not a valid MachineDeployment: {error!r}"
         return found
 
     def base(self) -> AnnouncedNode:
         if self._problem:
             name = f"{self._rules.namespace}/{self._rules.clone.machine_deployment}"
-            raise Refused(NAME, "", f"MachineDeployment {name}, which is to be copied: {self._problem}")
+            raise Refused(NAME, "", f"MachineDeployment {name}, the source of copies: {self._problem}")
         return self._base
 
     def draft(self, planned: PlannedGroup) -> ScalableObject:
@@ -170,7 +170,7 @@ class Cloning:
         except ProviderError:
             raise
         except HeadroomError as error:
-            raise api_error(NAME, planned.name, error, "the copies could not be made") from error
+            raise api_error(NAME, planned.name, error, "the copies could not be created") from error
 
     def delete(self, group: ScalableGroup) -> None:
         meta = group.object.metadata
@@ -181,7 +181,7 @@ class Cloning:
         except NotFound:
             pass
         except Conflict as error:
-            raise Later(NAME, group.id, "it has changed since it was seen to be empty") from error
+            raise Later(NAME, group.id, "it has changed since it was empty") from error
         except HeadroomError as error:
             raise api_error(NAME, group.id, error, "it could not be deleted") from error
         self._has_leftovers = True
@@ -199,7 +199,7 @@ class Cloning:
             age_seconds = self._clock.now() - meta.created_at
             if not exists and (meta.name in self._deleted or age_seconds > ABANDONED_SECONDS):
                 self._client.delete(resource, meta.name, meta.namespace, uid=meta.uid)
-                logger.info("%s %s has no MachineDeployment, and goes", resource, meta.key)
+                logger.info("%s %s has no MachineDeployment and is deleted", resource, meta.key)
         self._has_leftovers = left
 
     @property
@@ -225,7 +225,9 @@ class Cloning:
             found = self._client.get(resource, planned.name, self._rules.namespace)
             meta = msgspec.convert(found["metadata"], ObjectMeta)
             if not planned.matches(meta):
-                raise Refused(NAME, planned.name, f"{resource} {meta.key} is there already, and is not ours") from error
+                raise Refused(
+                    NAME, planned.name, f"{resource} {meta.key} exists already and was not created by Headroom"
+                ) from error
             if meta.deletion_timestamp is not None:
                 raise Later(NAME, planned.name, f"{resource} {meta.key} is still being deleted") from error
 

@@ -130,7 +130,7 @@ class GroupPlanner:
         """
         offered = self.autoprovisioning
         if spec.machine_type not in self.machine_types:
-            raise Refused(NAME, "", f"{spec.machine_type} is not on offer")
+            raise Refused(NAME, "", f"{spec.machine_type} is not in the catalogue")
         machine = next(each for each in self.config.machine_types if each.name == spec.machine_type)
         for resource, amount in spec.extra_resources.items():
             if machine.allocatable_amounts.get(resource, 0) < amount:
@@ -145,7 +145,7 @@ class GroupPlanner:
                 raise Refused(NAME, "", f"label {key}: {value!r}: {problem}")
         taints = tuple(each for each in spec.taints if each not in base.taints)
         if taints and not offered.gives_taints:
-            raise Refused(NAME, "", f"taint {taints[0].key}: autoprovisioning does not say how nodes get taints")
+            raise Refused(NAME, "", f"taint {taints[0].key}: autoprovisioning has no field for taints")
         announced = AnnouncedNode(labels=given | own, taints=(*base.taints, *taints))
         return PlannedGroup(
             name=name,
@@ -168,10 +168,10 @@ class GroupPlanner:
         if self._is_passed(key):
             return ""
         if node_template.is_reserved(key):
-            return "a label of this domain is not a group's to set"
+            return "a group must not set labels of this domain"
         if self.autoprovisioning.gives_labels:
             return ""
-        return "not one that Cluster API passes on (synced_labels), and nothing says how else nodes get labels"
+        return "Cluster API does not copy it to nodes (synced_labels), and autoprovisioning has no field for labels"
 
     def _is_passed(self, key: str) -> bool:
         """Whether a Machine's label becomes its Node's."""
@@ -195,7 +195,7 @@ def _named(spec: GroupSpec, machine: ClusterApiMachineType, existing: Collection
     found = {name_in(zone): zone for zone in zones}
     name = next((each for each in found if each not in existing), None)
     if name is None:
-        raise Refused(NAME, "", f"{', '.join(found)} of such nodes is there already")
+        raise Refused(NAME, "", f"all groups of such nodes exist already: {', '.join(found)}")
     if not (_NAME.fullmatch(name) and name.startswith(spec.prefix)):
         raise Refused(NAME, "", f"{name!r} cannot be a group's name, because of the prefix {spec.prefix!r}")
     return name, found[name]

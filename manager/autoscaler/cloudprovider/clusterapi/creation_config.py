@@ -63,7 +63,7 @@ class ClusterApiMachineType(CatalogueMachineType, frozen=True, kw_only=True, for
         if problem := self.price_problem(self.price):
             yield "price", self.price, problem
         if len(devices := sorted(self.allocatable.keys() - USUAL)) > 1:
-            yield "allocatable", devices, "of devices, Cluster API's annotations name one kind"
+            yield "allocatable", devices, "Cluster API's annotations describe only one kind of device"
         for key, value in self.labels.items():
             if problem := node_template.syntax_problem(key, value):
                 yield f"labels.{key}", value, problem
@@ -127,18 +127,18 @@ def mistakes(
     if autoprovisioning is None:
         return
     if not machine_types:
-        yield "machine_types", [], "none, and autoprovisioning creates groups of them"
+        yield "machine_types", [], "autoprovisioning needs at least one"
     for position, name in enumerate(autoprovisioning.machine_types or ()):
         if name not in known:
             yield f"autoprovisioning.machine_types[{position}]", name, "not in machine_types"
     ways = [each for each in ("clone", "topology") if getattr(autoprovisioning, each) is not None]
     if len(ways) != 1:
-        yield "autoprovisioning", ways, "either clone or topology says how groups are created"
+        yield "autoprovisioning", ways, "set either clone or topology"
     if (clone := autoprovisioning.clone) is not None:
         where = "autoprovisioning.clone.templates"
         yield from _repeated([each.resource for each in clone.templates], where + "[{}].resource")
         if not any(each.machine_type for each in clone.templates):
-            yield where, [each.resource for each in clone.templates], "none says where the machine type is"
+            yield where, [each.resource for each in clone.templates], "no template names the field of the machine type"
 
 
 def _repeated(names: Sequence[str], field: str) -> Iterator[Mistake]:

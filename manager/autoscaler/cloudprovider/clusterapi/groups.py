@@ -134,12 +134,12 @@ class ScalableGroup:
         """
         strangers = [each.metadata.name for each in self.staying if each not in self.marked and self._mark(each)]
         if strangers:
-            raise Later(NAME, self.id, f"Machine {strangers[0]} carries the mark {self.keys.delete_mark} of others")
+            raise Later(NAME, self.id, f"Machine {strangers[0]} has the mark {self.keys.delete_mark} of another client")
         if sum(bool(each.spec.replicas or self._staying_of(each)) for each in self.sets) > 1:
-            raise Later(NAME, self.id, "it is being rolled out, and which machines go is not ours to say meanwhile")
+            raise Later(NAME, self.id, "it is being rolled out, so Headroom cannot choose which Machines are deleted")
         left = len(self.staying) - len(self.marked)
         if left != self.replicas:
-            problem = f"it has {left} Machines and {self.replicas} replicas; none is named to go until both agree"
+            problem = f"it has {left} Machines and {self.replicas} replicas; none is deleted until both agree"
             raise Later(NAME, self.id, problem)
 
     def resized(self, replicas: int, marked: Iterable[MachineObject] = ()) -> "ScalableGroup":
@@ -233,9 +233,7 @@ def assemble(found: ManagementObjects, api_group: str) -> ScalableGroups:
             problems[name] = error
     clusters = sorted({each.object.spec.cluster_name for each in groups.values()})
     if len(clusters) > 1:
-        problem = (
-            f"groups of several clusters, {', '.join(clusters)}: `discover` has to name the one that this is about"
-        )
+        problem = f"groups of several clusters, {', '.join(clusters)}: set cluster_name in `discover`"
         problems |= {name: Refused(NAME, name, problem) for name in groups}
         groups = {}
     return ScalableGroups(groups, problems)
@@ -252,7 +250,7 @@ def read_group(kind: ScalableKind, found: ScalableObject, keys: ApiKeys) -> Scal
     if bounds is None:
         return None
     if keys.paused in annotations.given:
-        raise Refused(NAME, name, f"paused, says its annotation {keys.paused}")
+        raise Refused(NAME, name, f"paused by its annotation {keys.paused}")
     if owner := annotations.given.get(keys.managed_elsewhere):
         raise Refused(NAME, name, f"its replicas are managed by {owner}, says its annotation {keys.managed_elsewhere}")
     if found.metadata.deletion_timestamp is not None:

@@ -82,11 +82,11 @@ class ClusterApiProvider(Provider):
                 self._untidy = ""
             except HeadroomError as error:
                 if str(error) != self._untidy:
-                    logger.warning("what is left of created groups stays for now: %s", error)
+                    logger.warning("objects of deleted node groups were not deleted, it is retried: %s", error)
                 self._untidy = str(error)
         for group in self._seen.groups.values() if self._may_write else ():
             if group.stale_marks:
-                logger.info("marks to go are taken back", extra={"group": group.id})
+                logger.info("deletion marks of Machines removed", extra={"group": group.id})
                 self._writer.unmark(group, group.stale_marks)
 
     def groups(self) -> Sequence[Group]:
@@ -111,7 +111,7 @@ class ClusterApiProvider(Provider):
         group = self.group_of(node)
         machine = self._group(group).machine(node) if group is not None else None
         if machine is None:
-            raise Refused(NAME, "", f"{node.provider_id} is of no Machine of ours")
+            raise Refused(NAME, "", f"{node.provider_id} belongs to no Machine of a managed group")
         return machine.metadata.created_at
 
     def template(self, group: str) -> Node:
@@ -138,7 +138,7 @@ class ClusterApiProvider(Provider):
         self._check_writes(group)
         found = self._group(group)
         if not found.exists:
-            raise Later(NAME, group, "Cluster API has not made its MachineDeployment yet")
+            raise Later(NAME, group, "Cluster API has not created its MachineDeployment yet")
         self._resize(found, delta)
 
     def decrease_target(self, group: str, delta: int) -> None:
@@ -148,9 +148,9 @@ class ClusterApiProvider(Provider):
         self._look()
         now = self._group(group)
         if now.replicas != before.replicas:
-            raise Later(NAME, group, f"it had {before.replicas} replicas, and meanwhile has {now.replicas}")
+            raise Later(NAME, group, f"it had {before.replicas} replicas, but now has {now.replicas}")
         if now.replicas - delta < now.settled:
-            raise Refused(NAME, group, f"{now.replicas} - {delta} is below its {now.settled} machines, which stay")
+            raise Refused(NAME, group, f"{now.replicas} - {delta} is below its {now.settled} machines")
         self._resize(now, -delta)
 
     def delete_nodes(self, group: str, nodes: Sequence[NodeRef]) -> None:
@@ -197,7 +197,7 @@ class ClusterApiProvider(Provider):
         self._look()
         found = self._group(group)
         if not self._existing_creator.owns(found):
-            raise Refused(NAME, group, "not made by auto-provisioning, and stays")
+            raise Refused(NAME, group, "not created by auto-provisioning, so it is not deleted")
         if found.replicas or found.instances:
             raise Refused(NAME, group, f"not empty: {found.replicas} replicas, {len(found.instances)} machines")
         self._existing_creator.delete(found)
@@ -219,7 +219,7 @@ class ClusterApiProvider(Provider):
         keys = groups.ApiKeys(self._config.api_group)
         found = groups.read_group(ScalableKind.MACHINE_DEPLOYMENT, creator.draft(planned), keys)
         if found is None:
-            raise Refused(NAME, planned.name, "it would have no bounds")
+            raise Refused(NAME, planned.name, "it would have no minimum and maximum size")
         return planned, found
 
     def _as_group(self, group: ScalableGroup) -> Group:
@@ -237,7 +237,7 @@ class ClusterApiProvider(Provider):
         found = found if self._creator is None else self._creator.look(found)
         self._seen = groups.assemble(found, self._config.api_group)
         for name, what in self._changes.compare(self._seen.groups, self._clock.monotonic()).items():
-            logger.warning("left alone for a while: %s", what, extra={"group": name})
+            logger.warning("the group is skipped for 10 minutes: %s", what, extra={"group": name})
 
     def _is_made(self, name: str) -> bool:
         found = self._seen.groups.get(name)
@@ -248,7 +248,7 @@ class ClusterApiProvider(Provider):
         if problem := seen.problems.get(name):
             raise problem
         if name not in seen.groups:
-            raise Refused(NAME, name, "there is no such group")
+            raise Refused(NAME, name, "the group does not exist")
         return seen.groups[name]
 
     def _resize(self, group: ScalableGroup, delta: int, marked: Sequence[MachineObject] = ()) -> None:
@@ -262,15 +262,15 @@ class ClusterApiProvider(Provider):
         found = group.machine(node)
         if found is None:
             pool = any(each.provider_id == node.provider_id for each in group.instances)
-            problem = "has no Machine, and without one it cannot be named" if pool else "is not in it"
+            problem = "has no Machine, so it cannot be selected for deletion" if pool else "is not in it"
             raise Refused(NAME, group.id, f"node {node.name} ({node.provider_id}) {problem}")
         if found.is_leaving or (group.is_shrinking and found in group.marked):
-            raise Refused(NAME, group.id, f"node {node.name} ({node.provider_id}) is being deleted already")
+            raise Refused(NAME, group.id, f"node {node.name} ({node.provider_id}) is already being deleted")
         return found
 
     def _check_writes(self, group: str) -> None:
         if not self._may_write:
-            raise Refused(NAME, group, "it is only read from")
+            raise Refused(NAME, group, "it is only read")
         if problem := self._changes.refusal(group, self._clock.monotonic()):
             raise Refused(NAME, group, problem)
 

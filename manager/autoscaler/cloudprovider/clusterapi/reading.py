@@ -85,7 +85,7 @@ class ClusterApiReader:
                 self.api().kind_resource(group.kind), meta.name, meta.namespace, into=ScalableObject
             )
         except NotFound as error:
-            raise Refused(NAME, group.id, "not there any more") from error
+            raise Refused(NAME, group.id, "does not exist any more") from error
 
     def template(self, group: ScalableGroup) -> InfrastructureTemplate | None:
         """What the infrastructure provider says of its machines; None where that is not to be read.
@@ -138,7 +138,7 @@ class ClusterApiReader:
         try:
             served = self._client.read(f"/apis/{group}", into=ServedGroup)
         except NotFound as error:
-            problem = f"the management cluster does not know {group}: is Cluster API there?"
+            problem = f"the management cluster does not serve {group}: is Cluster API installed?"
             raise Unavailable(NAME, "", problem) from error
         offered = [served.preferred_version.version, *(each.version for each in served.versions)]
         known = next((each for each in offered if each in VERSIONS), None)

@@ -75,7 +75,7 @@ class TopologyEntries:
             if found is None:
                 return [*entries, entry_of(planned, self._source)]
             if not planned.matches(_meta(found)):
-                raise Refused(NAME, planned.name, "the topology has an entry of this name, and it is not ours")
+                raise Refused(NAME, planned.name, "the topology has an entry of this name that Headroom did not create")
             return entries
 
         self._change(planned.name, with_entry)
@@ -95,7 +95,9 @@ class TopologyEntries:
         except ProviderError:
             raise
         except Conflict as error:
-            raise Later(NAME, group, f"Cluster {self._source.cluster} changes all the time: {error}") from error
+            raise Later(
+                NAME, group, f"Cluster {self._source.cluster} is changed by another client all the time: {error}"
+            ) from error
         except HeadroomError as error:
             raise api_error(NAME, group, error, where) from error
 

@@ -121,7 +121,7 @@ class MachineObject(Wire, frozen=True):
         message = self.status.failure_message or old.failure_message
         if not (reason or message) and self.status.phase != "Failed":
             return "", ""
-        return reason or "ProvisioningFailed", message or "Cluster API says that it has failed, and not why"
+        return reason or "ProvisioningFailed", message or "Cluster API reports a failure without a reason"
 
 
 class _NodeInfo(Wire, frozen=True):

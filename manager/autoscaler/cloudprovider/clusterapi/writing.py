@@ -57,7 +57,7 @@ class ClusterApiWriter:
         except ProviderError:
             raise
         except Conflict as error:
-            raise Later(NAME, group.id, f"it changes all the time: {error}") from error
+            raise Later(NAME, group.id, f"another client keeps changing it: {error}") from error
         except HeadroomError as error:
             what = f"{group.replicas} replicas could not become {replicas}"
             raise api_error(NAME, group.id, error, what) from error
@@ -81,7 +81,7 @@ class ClusterApiWriter:
                 self._annotate(group, each, f"{OUR_MARK} {durations.timestamp(now)}")
             except HeadroomError as error:
                 self.unmark(group, [*done, each] if api_leaves_doubt(error) else done)
-                problem = f"Machine {each.metadata.name} could not be marked to go"
+                problem = f"Machine {each.metadata.name} could not be marked for deletion"
                 raise Refused(NAME, group.id, f"{problem}: {error}") from error
             done.append(each)
 
@@ -94,7 +94,7 @@ class ClusterApiWriter:
                 continue
             except HeadroomError as error:
                 logger.warning(
-                    "Machine %s keeps its mark to go: %s", each.metadata.name, error, extra={"group": group.id}
+                    "Machine %s keeps its mark for deletion: %s", each.metadata.name, error, extra={"group": group.id}
                 )
 
     def _annotate(self, group: ScalableGroup, machine: MachineObject, value: str | None) -> None:
@@ -137,7 +137,9 @@ class OwnChanges:
             elif group is not None and group.replicas == change.before:
                 del self._changes[name]
                 self._held[name] = now + HOLD_SECONDS
-                found[name] = f"its replicas were made {change.after}, and something else has made them {change.before}"
+                found[name] = (
+                    f"its replicas were changed to {change.after}, but another client changed them to {change.before}"
+                )
         return found
 
     def refusal(self, group: str, now: float) -> str:
@@ -145,15 +147,15 @@ class OwnChanges:
         left = self._held.get(group, now) - now
         if left <= 0:
             return ""
-        return f"something else, such as a Cluster's topology, has undone our last change; tried again in {left:.0f} s"
+        return f"another client, such as a Cluster's topology, reverted the last change; retried in {left:.0f} s"
 
 
 def _check_unchanged(seen: ScalableGroup, now: ScalableGroup | None, replicas: int) -> None:
     """Raises ProviderError unless the group still is what the decision was about."""
     if now is None:
-        raise Refused(NAME, seen.id, "it has lost its annotations, and is left alone")
+        raise Refused(NAME, seen.id, "it has lost its annotations, and is skipped")
     if now.replicas != seen.replicas:
-        raise Later(NAME, seen.id, f"it had {seen.replicas} replicas, and meanwhile has {now.replicas}")
+        raise Later(NAME, seen.id, f"it had {seen.replicas} replicas, but now has {now.replicas}")
     if replicas > now.bounds.max_size:
         raise Refused(NAME, seen.id, f"{replicas} replicas are above its maximum of {now.bounds.max_size}")
     if replicas < min(now.bounds.min_size, seen.replicas):

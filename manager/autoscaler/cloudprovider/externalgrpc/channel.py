@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import grpc
 
 MAX_MESSAGE_BYTES = 128 << 20
-NEEDS_LIBRARY = "it needs grpcio, which is not installed: pip install 'headroom[grpc]'"
+NEEDS_LIBRARY = "it needs grpcio and protobuf: pip install 'headroom-k8s[grpc]'"
 # Reconnects happen soon: callers have a loop and a deadline.
 _OPTIONS = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),

@@ -5,6 +5,7 @@ key: /etc/cloud/tls.key       # of the client's certificate
 cert: /etc/cloud/tls.crt
 cacert: /etc/cloud/ca.crt     # authority of the server's certificate; empty: the system's
 grpc_timeout: 5s
+all_groups: false             # whether each group that the server lists is to be scaled
 """
 
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cert: str = ""
     cacert: str = ""
     grpc_timeout: str | float = 5.0
+    all_groups: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,11 @@ class GrpcConfig:
     address: str
     tls: ChannelTls | None = None
     timeout_seconds: float = 5.0
+
+
+def scales_all_groups(path: Path) -> bool:
+    """Without the files that it names. Raises InvalidInput."""
+    return yaml_file.load(path, _File).all_groups
 
 
 def load(path: Path) -> GrpcConfig:
@@ -63,7 +70,7 @@ def load(path: Path) -> GrpcConfig:
         raise refused("address", file.address, "expected host:port")
     if bool(file.key) != bool(file.cert):
         field = "cert" if file.key else "key"
-        raise refused(field, "", "a certificate and its key are given together")
+        raise refused(field, "", "set both the certificate and its key")
     if not (file.cert or file.cacert):
         return GrpcConfig(file.address, None, timeout)
     tls = ChannelTls(pem("cacert", file.cacert), pem("cert", file.cert), pem("key", file.key))

@@ -2,25 +2,27 @@
 
 from collections.abc import Mapping, Sequence
 
+from manager.autoscaler.cloudprovider.externalgrpc.wire import core_v1_pb2 as core
 from manager.autoscaler.pricing.model import Machine
-from shared import protobuf, quantity
+from shared import quantity
 from shared.api.core import Node, NodeSpec, NodeStatus, Quantities, Taint, Toleration
 from shared.api.meta import ObjectMeta
-from shared.protobuf import as_bytes, as_text, encoded, fields
 from shared.quantity import Amounts
 
 
 def node(data: bytes) -> Node:
-    """Raises protobuf.Malformed."""
-    metadata, spec, status = ObjectMeta(), NodeSpec(), NodeStatus()
-    for number, raw in fields(data):
-        if number == 1:
-            metadata = _metadata(as_bytes(raw))
-        elif number == 2:
-            spec = _node_spec(as_bytes(raw))
-        elif number == 3:
-            status = _node_status(as_bytes(raw))
-    return Node(metadata=metadata, spec=spec, status=status)
+    """Raises DecodeError."""
+    found = core.Node.FromString(data)
+    metadata, spec, status = found.metadata, found.spec, found.status
+    return Node(
+        metadata=ObjectMeta(name=metadata.name, labels=dict(metadata.labels), annotations=dict(metadata.annotations)),
+        spec=NodeSpec(
+            taints=tuple(Taint(each.key, each.value, each.effect) for each in spec.taints),
+            unschedulable=spec.unschedulable,
+            provider_id=spec.providerID,
+        ),
+        status=NodeStatus(capacity=_read(status.capacity), allocatable=_read(status.allocatable)),
+    )
 
 
 def pod(requests: Amounts) -> bytes:
@@ -29,8 +31,8 @@ def pod(requests: Amounts) -> bytes:
 
 
 def pod_metadata(name: str, namespace: str, labels: Mapping[str, str]) -> bytes:
-    """The first part of a Pod."""
-    return encoded(1, encoded(1, name) + encoded(3, namespace) + text_map(labels, 11))
+    """The first part of a Pod: the bytes of both parts together are the Pod's."""
+    return core.Pod(metadata=core.ObjectMeta(name=name, namespace=namespace, labels=labels)).SerializeToString()
 
 
 def pod_spec(
@@ -40,79 +42,32 @@ def pod_spec(
     priority: int | None = None,
 ) -> bytes:
     """The second part of a Pod with one container, which pods of one kind share."""
-    container = encoded(1, "main") + encoded(8, _quantities(requests, 2))
-    tolerated = b"".join(encoded(22, _toleration(each)) for each in tolerations)
-    ranked = b"" if priority is None else encoded(25, priority)
-    return encoded(2, encoded(2, container) + text_map(node_selector or {}, 7) + tolerated + ranked)
+    resources = core.ResourceRequirements(requests=_quantities(requests))
+    tolerated = (
+        core.Toleration(key=each.key, operator=each.operator, value=each.value, effect=each.effect)
+        for each in tolerations
+    )
+    spec = core.PodSpec(
+        containers=[core.Container(name="main", resources=resources)],
+        nodeSelector=node_selector,
+        tolerations=tolerated,
+        priority=priority,
+    )
+    return core.Pod(spec=spec).SerializeToString()
 
 
 def encode_node(name: str, machine: Machine, taints: Sequence[Taint], allocatable: Amounts) -> bytes:
-    metadata = encoded(1, name) + text_map(machine.labels, 11) + text_map(machine.annotations, 12)
-    spec = b"".join(
-        encoded(5, encoded(1, taint.key) + encoded(2, taint.value) + encoded(3, taint.effect)) for taint in taints
-    )
-    status = _quantities(machine.capacity, 1) + _quantities(allocatable, 2)
-    return encoded(1, metadata) + encoded(2, spec) + encoded(3, status)
+    marks = (core.Taint(key=each.key, value=each.value, effect=each.effect) for each in taints)
+    return core.Node(
+        metadata=core.ObjectMeta(name=name, labels=machine.labels, annotations=machine.annotations),
+        spec=core.NodeSpec(taints=marks),
+        status=core.NodeStatus(capacity=_quantities(machine.capacity), allocatable=_quantities(allocatable)),
+    ).SerializeToString()
 
 
-def entry(key: str, value: str | bytes) -> bytes:
-    """One pair of a map."""
-    return encoded(1, key) + encoded(2, value)
+def _quantities(amounts: Amounts) -> dict[str, core.Quantity]:
+    return {resource: core.Quantity(string=str(text)) for resource, text in quantity.format_amounts(amounts).items()}
 
 
-def text_map(data: Mapping[str, str], number: int) -> bytes:
-    """A map of texts as field `number`."""
-    return b"".join(encoded(number, entry(key, value)) for key, value in data.items())
-
-
-def _quantities(amounts: Amounts, number: int) -> bytes:
-    found = quantity.format_amounts(amounts)
-    return b"".join(encoded(number, entry(resource, encoded(1, text))) for resource, text in found.items())
-
-
-def _toleration(toleration: Toleration) -> bytes:
-    texts = (toleration.key, toleration.operator, toleration.value, toleration.effect)
-    return b"".join(encoded(number, text) for number, text in enumerate(texts, 1))
-
-
-def _metadata(data: bytes) -> ObjectMeta:
-    name = ""
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    for number, raw in fields(data):
-        if number == 1:
-            name = as_text(raw)
-        elif number in (11, 12):
-            key, value = _pair(as_bytes(raw))
-            (labels if number == 11 else annotations)[key] = as_text(value)
-    return ObjectMeta(name=name, labels=labels, annotations=annotations)
-
-
-def _node_spec(data: bytes) -> NodeSpec:
-    provider_id, unschedulable = "", False
-    taints: list[Taint] = []
-    for number, raw in fields(data):
-        if number == 3:
-            provider_id = as_text(raw)
-        elif number == 4:
-            unschedulable = bool(raw)
-        elif number == 5:
-            parts = dict(fields(as_bytes(raw)))
-            taints.append(Taint(*(as_text(parts.get(part, b"")) for part in (1, 2, 3))))
-    return NodeSpec(taints=tuple(taints), unschedulable=unschedulable, provider_id=provider_id)
-
-
-def _node_status(data: bytes) -> NodeStatus:
-    capacity: Quantities = {}
-    allocatable: Quantities = {}
-    for number, raw in fields(data):
-        if number in (1, 2):
-            resource, amount = _pair(as_bytes(raw))
-            text = as_text(dict(fields(as_bytes(amount))).get(1, b"")) or "0"
-            (capacity if number == 1 else allocatable)[resource] = text
-    return NodeStatus(capacity=capacity, allocatable=allocatable)
-
-
-def _pair(data: bytes) -> tuple[str, protobuf.Raw]:
-    parts = dict(fields(data))
-    return as_text(parts.get(1, b"")), parts.get(2, b"")
+def _read(quantities: Mapping[str, core.Quantity]) -> Quantities:
+    return {resource: found.string or "0" for resource, found in quantities.items()}

@@ -1,6 +1,9 @@
-"""The protocol's messages: requests from values, values from answers. Readers raise protobuf.Malformed."""
+"""The protocol's messages: requests from values, values from answers. Readers raise DecodeError."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from manager.autoscaler.cloudprovider.contract import (
     ErrorClass,
@@ -11,9 +14,7 @@ from manager.autoscaler.cloudprovider.contract import (
     InstanceState,
     NodeRef,
 )
-from manager.autoscaler.cloudprovider.externalgrpc import core_v1
-from shared import protobuf
-from shared.protobuf import as_bytes, as_double, as_int, as_text, encoded, fields
+from manager.autoscaler.cloudprovider.externalgrpc.wire import externalgrpc_pb2 as wire
 
 SERVICE = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider"
 
@@ -21,154 +22,130 @@ _STATES = {1: InstanceState.RUNNING, 2: InstanceState.CREATING, 3: InstanceState
 _OUT_OF_RESOURCES = 1
 
 
-def node_ref(node: NodeRef) -> bytes:
-    """ExternalGrpcNode."""
-    return (
-        encoded(1, node.provider_id)
-        + encoded(2, node.name)
-        + core_v1.text_map(node.labels, 3)
-        + core_v1.text_map(node.annotations, 4)
-    )
-
-
 def node_group_for_node(node: NodeRef) -> bytes:
-    return encoded(1, node_ref(node))
+    return wire.NodeGroupForNodeRequest(node=_node(node)).SerializeToString()
 
 
 def of_group(group: str) -> bytes:
     """The requests that name only a group."""
-    return encoded(1, group)
+    return wire.GroupRequest(id=group).SerializeToString()
 
 
 def with_delta(group: str, delta: int) -> bytes:
     """NodeGroupIncreaseSize, and NodeGroupDecreaseTargetSize, whose delta is negative."""
-    return encoded(1, delta) + encoded(2, group)
+    return wire.DeltaRequest(delta=delta, id=group).SerializeToString()
 
 
 def delete_nodes(group: str, nodes: Sequence[NodeRef]) -> bytes:
-    return b"".join(encoded(1, node_ref(node)) for node in nodes) + encoded(2, group)
+    return wire.NodeGroupDeleteNodesRequest(nodes=map(_node, nodes), id=group).SerializeToString()
 
 
 def get_options(group: str, defaults: GroupOptions) -> bytes:
     """With all of the defaults: a provider without overrides returns the given values."""
-    given = (
-        encoded(1, float(defaults.scale_down_utilization_threshold or 0))
-        + encoded(2, float(defaults.scale_down_gpu_utilization_threshold or 0))
-        + encoded(6, bool(defaults.zero_or_max_node_scaling))
-        + encoded(7, bool(defaults.ignore_daemonsets_utilization))
-        + encoded(8, _seconds(defaults.scale_down_unneeded_seconds or 0))
-        + encoded(9, _seconds(defaults.scale_down_unready_seconds or 0))
-        + encoded(10, _seconds(defaults.max_node_provision_seconds or 0))
+    given = wire.NodeGroupAutoscalingOptions(
+        scaleDownUtilizationThreshold=defaults.scale_down_utilization_threshold or 0,
+        scaleDownGpuUtilizationThreshold=defaults.scale_down_gpu_utilization_threshold or 0,
+        zeroOrMaxNodeScaling=bool(defaults.zero_or_max_node_scaling),
+        ignoreDaemonSetsUtilization=bool(defaults.ignore_daemonsets_utilization),
+        scaleDownUnneededDuration=_duration(defaults.scale_down_unneeded_seconds),
+        scaleDownUnreadyDuration=_duration(defaults.scale_down_unready_seconds),
+        maxNodeProvisionDuration=_duration(defaults.max_node_provision_seconds),
     )
-    return encoded(1, group) + encoded(2, given)
+    return wire.NodeGroupGetOptionsRequest(id=group, defaults=given).SerializeToString()
 
 
 def priced_node(node: NodeRef, start: float, end: float) -> bytes:
-    return encoded(1, node_ref(node)) + _window(start, end, 4)
+    return wire.PricingNodePriceRequest(
+        node=_node(node), startTimestamp=_timestamp(start), endTimestamp=_timestamp(end)
+    ).SerializeToString()
 
 
 def priced_pod(pod: bytes, start: float, end: float) -> bytes:
-    return encoded(4, pod) + _window(start, end, 5)
+    return wire.PricingPodPriceRequest(
+        pod_bytes=pod, startTimestamp=_timestamp(start), endTimestamp=_timestamp(end)
+    ).SerializeToString()
 
 
 def read_groups(data: bytes) -> list[Group]:
     """Without their targets, which need a call each."""
-    return [read_group(part) for part in _repeated(data, 1)]
-
-
-def read_group(data: bytes) -> Group:
-    parts = dict(fields(data))
-    return Group(
-        id=as_text(parts.get(1, b"")),
-        min_size=as_int(parts.get(2, 0)),
-        max_size=as_int(parts.get(3, 0)),
-        target_size=0,
-        debug=as_text(parts.get(4, b"")),
-    )
+    found = wire.NodeGroupsResponse.FromString(data).nodeGroups
+    return [Group(each.id, each.minSize, each.maxSize, 0, debug=each.debug) for each in found]
 
 
 def read_group_of_node(data: bytes) -> str | None:
     """None: a node of no group."""
-    return read_group(as_bytes(dict(fields(data)).get(1, b""))).id or None
+    return wire.NodeGroupForNodeResponse.FromString(data).nodeGroup.id or None
 
 
-def read_int(data: bytes) -> int:
-    return as_int(dict(fields(data)).get(1, 0))
+def read_target_size(data: bytes) -> int:
+    return wire.NodeGroupTargetSizeResponse.FromString(data).targetSize
 
 
-def read_double(data: bytes) -> float:
-    return _double(dict(fields(data)), 1) or 0.0
+def read_price(data: bytes) -> float:
+    return wire.PriceResponse.FromString(data).price
 
 
-def read_text(data: bytes) -> str:
-    return as_text(dict(fields(data)).get(1, b""))
+def read_gpu_label(data: bytes) -> str:
+    return wire.GPULabelResponse.FromString(data).label
 
 
-def read_keys(data: bytes) -> frozenset[str]:
-    """The keys of a map, whatever its values."""
-    return frozenset(as_text(dict(fields(part)).get(1, b"")) for part in _repeated(data, 1))
+def read_gpu_types(data: bytes) -> frozenset[str]:
+    return frozenset(wire.GetAvailableGPUTypesResponse.FromString(data).gpuTypes)
 
 
 def read_instances(data: bytes) -> list[Instance]:
-    return [_instance(part) for part in _repeated(data, 1)]
+    return [_instance(each) for each in wire.NodeGroupNodesResponse.FromString(data).instances]
 
 
 def read_template(data: bytes) -> bytes:
     """The Node's own bytes."""
-    return as_bytes(dict(fields(data)).get(2, b""))
+    return wire.NodeGroupTemplateNodeInfoResponse.FromString(data).nodeBytes
 
 
 def read_options(data: bytes) -> GroupOptions:
     """A duration of zero is unset: servers always send all of them."""
-    parts = dict(fields(as_bytes(dict(fields(data)).get(1, b""))))
+    found = wire.NodeGroupGetOptionsResponse.FromString(data).nodeGroupAutoscalingOptions
+
+    def threshold(name: str) -> float | None:
+        return getattr(found, name) if found.HasField(name) else None
+
+    def flag(name: str) -> bool | None:
+        return getattr(found, name) if found.HasField(name) else None
+
     return GroupOptions(
-        scale_down_utilization_threshold=_double(parts, 1),
-        scale_down_gpu_utilization_threshold=_double(parts, 2),
-        zero_or_max_node_scaling=_flag(parts, 6),
-        ignore_daemonsets_utilization=_flag(parts, 7),
-        scale_down_unneeded_seconds=_duration(parts, 8),
-        scale_down_unready_seconds=_duration(parts, 9),
-        max_node_provision_seconds=_duration(parts, 10),
+        scale_down_utilization_threshold=threshold("scaleDownUtilizationThreshold"),
+        scale_down_gpu_utilization_threshold=threshold("scaleDownGpuUtilizationThreshold"),
+        zero_or_max_node_scaling=flag("zeroOrMaxNodeScaling"),
+        ignore_daemonsets_utilization=flag("ignoreDaemonSetsUtilization"),
+        scale_down_unneeded_seconds=_seconds(found.scaleDownUnneededDuration),
+        scale_down_unready_seconds=_seconds(found.scaleDownUnreadyDuration),
+        max_node_provision_seconds=_seconds(found.maxNodeProvisionDuration),
     )
 
 
-def _instance(data: bytes) -> Instance:
-    parts = dict(fields(data))
-    status = dict(fields(as_bytes(parts.get(2, b""))))
-    error = None
-    if 2 in status:
-        told = dict(fields(as_bytes(status[2])))
-        if told:  # an empty error is none
-            kind = ErrorClass.OUT_OF_RESOURCES if told.get(3) == _OUT_OF_RESOURCES else ErrorClass.OTHER
-            error = InstanceError(kind, as_text(told.get(1, b"")), as_text(told.get(2, b"")))
-    state = _STATES.get(as_int(status.get(1, 0)), InstanceState.UNKNOWN)
-    return Instance(as_text(parts.get(1, b"")), state, error)
+def _node(node: NodeRef) -> wire.ExternalGrpcNode:
+    return wire.ExternalGrpcNode(
+        providerID=node.provider_id, name=node.name, labels=node.labels, annotations=node.annotations
+    )
 
 
-def _repeated(data: bytes, number: int) -> Iterator[bytes]:
-    return (as_bytes(raw) for found, raw in fields(data) if found == number)
+def _instance(found: wire.Instance) -> Instance:
+    told, error = found.status.errorInfo, None
+    if told.errorCode or told.errorMessage or told.instanceErrorClass:  # an empty error is none
+        kind = ErrorClass.OUT_OF_RESOURCES if told.instanceErrorClass == _OUT_OF_RESOURCES else ErrorClass.OTHER
+        error = InstanceError(kind, told.errorCode, told.errorMessage)
+    return Instance(found.id, _STATES.get(found.status.instanceState, InstanceState.UNKNOWN), error)
 
 
-def _double(parts: dict[int, protobuf.Raw], number: int) -> float | None:
-    return as_double(parts[number]) if number in parts else None
+def _seconds(duration: Duration) -> float | None:
+    return duration.seconds + duration.nanos / 1e9 or None
 
 
-def _flag(parts: dict[int, protobuf.Raw], number: int) -> bool | None:
-    return bool(as_int(parts[number])) if number in parts else None
+def _duration(seconds: float | None) -> Duration:
+    whole = int(seconds or 0)
+    return Duration(seconds=whole, nanos=int(((seconds or 0) - whole) * 1e9))
 
 
-def _duration(parts: dict[int, protobuf.Raw], number: int) -> float | None:
-    if number not in parts:
-        return None
-    told = dict(fields(as_bytes(parts[number])))
-    return as_int(told.get(1, 0)) + as_int(told.get(2, 0)) / 1e9 or None
-
-
-def _window(start: float, end: float, number: int) -> bytes:
-    return encoded(number, _seconds(start)) + encoded(number + 1, _seconds(end))
-
-
-def _seconds(seconds: float) -> bytes:
-    """A Timestamp or a Duration."""
+def _timestamp(seconds: float) -> Timestamp:
     whole = int(seconds)
-    return encoded(1, whole) + encoded(2, int((seconds - whole) * 1e9))
+    return Timestamp(seconds=whole, nanos=int((seconds - whole) * 1e9))

@@ -4,7 +4,11 @@ This protocol cannot create groups.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TypeVar
+
+from google.protobuf.message import DecodeError
 
 from manager.autoscaler.cloudprovider.contract import Gpus, Group, GroupOptions, Instance, NodeRef, Provider
 from manager.autoscaler.cloudprovider.errors import (
@@ -23,7 +27,6 @@ from manager.autoscaler.pricing.model import Machine, PricingModel
 from shared.api.core import Node
 from shared.clock import Clock
 from shared.errors import InvalidInput
-from shared.protobuf import Malformed
 from shared.quantity import Amounts
 
 T = TypeVar("T")
@@ -67,7 +70,7 @@ class ExternalGrpcProvider(Provider):
         return self._read("NodeGroups", b"", messages.read_groups)
 
     def target_size(self, group: Group) -> int:
-        return self._read("NodeGroupTargetSize", messages.of_group(group.id), messages.read_int, group.id)
+        return self._read("NodeGroupTargetSize", messages.of_group(group.id), messages.read_target_size, group.id)
 
     def instances(self, group: str) -> Sequence[Instance]:
         return self._read("NodeGroupNodes", messages.of_group(group), messages.read_instances, group)
@@ -76,7 +79,7 @@ class ExternalGrpcProvider(Provider):
         return self._read("NodeGroupForNode", messages.node_group_for_node(node), messages.read_group_of_node)
 
     def launched_at(self, node: NodeRef) -> float | None:
-        raise Unsupported(NAME, "", "this protocol knows nothing of machines without a group")
+        raise Unsupported(NAME, "", "this protocol has no machines without a group")
 
     def template(self, group: str) -> Node:
         return self._read(
@@ -91,8 +94,8 @@ class ExternalGrpcProvider(Provider):
         return self._read("NodeGroupGetOptions", request, messages.read_options, group)
 
     def gpus(self) -> Gpus:
-        label = self._read("GPULabel", b"", messages.read_text)
-        types = self._read("GetAvailableGPUTypes", b"", messages.read_keys)
+        label = self._read("GPULabel", b"", messages.read_gpu_label)
+        types = self._read("GetAvailableGPUTypes", b"", messages.read_gpu_types)
         return Gpus(label or None, types)
 
     def pricing(self) -> PricingModel:
@@ -104,13 +107,13 @@ class ExternalGrpcProvider(Provider):
         now = self._clock.now()
         node = NodeRef("", "", machine.labels, machine.annotations)
         request = messages.priced_node(node, now, now + PRICED_SECONDS)
-        return self._read("PricingNodePrice", request, messages.read_double)
+        return self._read("PricingNodePrice", request, messages.read_price)
 
     def pod_price(self, requests: Amounts) -> float:
         """See `PricingModel`."""
         now = self._clock.now()
         request = messages.priced_pod(core_v1.pod(requests), now, now + PRICED_SECONDS)
-        return self._read("PricingPodPrice", request, messages.read_double)
+        return self._read("PricingPodPrice", request, messages.read_price)
 
     def increase(self, group: str, delta: int) -> None:
         self._call("NodeGroupIncreaseSize", messages.with_delta(group, delta), group)
@@ -131,7 +134,7 @@ class ExternalGrpcProvider(Provider):
         answer = self._call(method, request, group)
         try:
             return reader(answer)
-        except Malformed as error:
+        except DecodeError as error:
             raise InvalidAnswer(NAME, group, method, answer, f"not the protocol's: {error}") from error
 
     def _call(self, method: str, request: bytes, group: str = "") -> bytes:
@@ -154,4 +157,9 @@ def make(request: ProviderRequest) -> ExternalGrpcProvider:
     return ExternalGrpcProvider(config.load(request.file), request.clock, request.groups.options)
 
 
-PLUGIN = ProviderPlugin(make=make)
+def with_file(path: Path | None) -> ProviderPlugin:
+    """Whether groups need to be listed depends on its file. Raises InvalidInput."""
+    return PLUGIN if path is None else replace(PLUGIN, groups_opt_in=config.scales_all_groups(path))
+
+
+PLUGIN = ProviderPlugin(make=make, with_file=with_file)

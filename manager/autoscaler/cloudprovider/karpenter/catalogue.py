@@ -2,6 +2,7 @@
 which Karpenter tells them apart.
 
 Pure. No object of Karpenter's says any of it, so it is a file, and what NodeClaims and Nodes report checks it.
+Prices may come from Karpenter's metrics.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,7 +48,9 @@ class OfferingPrice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class KarpenterMachineType(CatalogueMachineType, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    offerings: Annotated[tuple[OfferingPrice, ...], Meta(min_length=1)]
+    """Without offerings in the file it has those that Karpenter's metrics know."""
+
+    offerings: tuple[OfferingPrice, ...] = ()
 
     def price(self, zone: str, capacity_type: str) -> float | None:
         """None where it is not offered."""

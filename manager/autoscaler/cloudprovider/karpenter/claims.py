@@ -177,16 +177,16 @@ def body(
     }
 
 
-def instance(claim: NodeClaim, waited_seconds: float, launch_seconds: float) -> Instance:
-    """What the autoscaler sees of it, `waited_seconds` after it was first seen.
+def instance(claim: NodeClaim, stuck: Collection[str]) -> Instance:
+    """What the autoscaler sees of it.
 
-    A claim that has no machine after `launch_seconds` has failed, and is to go: it keeps Karpenter as a whole waiting.
+    A claim that is among the `stuck` ones has failed, and is to go: it keeps Karpenter as a whole waiting.
     """
     if claim.is_leaving:
         return Instance(claim.instance_id, InstanceState.DELETING)
     if claim.holds(REGISTERED):
         return Instance(claim.instance_id, InstanceState.RUNNING)
-    error = launch_error(claim) if is_stuck(claim, waited_seconds, launch_seconds) else None
+    error = launch_error(claim) if claim.metadata.name in stuck else None
     return Instance(claim.instance_id, InstanceState.CREATING, error)
 
 
@@ -195,12 +195,12 @@ def is_stuck(claim: NodeClaim, waited_seconds: float, launch_seconds: float) -> 
     return not (claim.is_leaving or claim.holds(LAUNCHED)) and waited_seconds > launch_seconds
 
 
-def stray_problem(those: Iterable[str], stuck: Collection[str], will: str) -> str:
-    """The sentence about claims whose group is not known; what becomes of stuck ones is what `will` says."""
+def stray_problem(those: Iterable[str], stuck: Collection[str]) -> str:
+    """The sentence about claims whose group is not known."""
     stuck_first = sorted(those, key=lambda each: (each not in stuck, each))
-    found = [f"NodeClaim {each}" + (f" gets no machine{will}" if each in stuck else "") for each in stuck_first]
+    found = [f"NodeClaim {each}" + (" gets no machine" if each in stuck else "") for each in stuck_first]
     rest = [f"and {len(found) - MOST_NAMED} more"] if len(found) > MOST_NAMED else []
-    return f"neither the file nor the books know it: {', '.join([*found[:MOST_NAMED], *rest])}"
+    return f"neither the file nor the registry contains it: {', '.join([*found[:MOST_NAMED], *rest])}"
 
 
 def launch_error(claim: NodeClaim) -> InstanceError:

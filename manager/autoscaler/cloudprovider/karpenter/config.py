@@ -6,12 +6,13 @@ node_pool_class: ...            # with node_pool: the node class that its templa
 termination_grace_period: 10m   # after it, Karpenter takes a node away whatever still runs there
 launch_timeout: 60s             # a NodeClaim without an instance after it has failed
 sold_out: 5m                    # how long an offering that was out of stock is left alone
+metrics_url: http://karpenter.kube-system:8080/metrics   # whose prices and availability of offerings come first
 machine_types:                  # the catalogue
 - name: m6i.xlarge
   allocatable: {cpu: 3920m, memory: 14Gi, pods: "58"}     # what pods find on a node of it, or less
   capacity: {cpu: "4", memory: 16Gi, pods: "58"}          # as allocatable if absent
   labels: {kubernetes.io/arch: amd64, karpenter.k8s.aws/instance-family: m6i}
-  offerings:                    # prices are per hour
+  offerings:                    # prices are per hour; with metrics_url, all that it knows if absent
   - {zone: eu-central-1a, capacity_type: on-demand, price: 0.23}
   - {zone: eu-central-1a, capacity_type: spot, price: 0.09}
 groups:                         # groups that are there from the beginning
@@ -33,6 +34,7 @@ autoprovisioning:               # creates groups on demand; none if absent
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
@@ -103,6 +105,7 @@ class KarpenterCloud(_Closed, frozen=True, kw_only=True):
     termination_grace_period: str = "10m"
     launch_timeout: str = "60s"
     sold_out: str = "5m"
+    metrics_url: str = ""
     machine_types: tuple[KarpenterMachineType, ...] = ()
     groups: tuple[KarpenterGroup, ...] = ()
     autoprovisioning: KarpenterAutoprovisioning | None = None
@@ -133,9 +136,9 @@ def load(path: Path) -> KarpenterCloud:
 
 def _mistakes(cloud: KarpenterCloud) -> Iterator[Mistake]:
     if bool(cloud.node_pool) == (cloud.node_class is not None):
-        yield "node_class", cloud.node_class, "either node_class or node_pool says how nodes are made"
+        yield "node_class", cloud.node_class, "set either node_class or node_pool"
     if cloud.node_pool_class is not None and not cloud.node_pool:
-        yield "node_pool_class", cloud.node_pool_class, "it is the one that a node_pool names, and there is none"
+        yield "node_pool_class", cloud.node_pool_class, "only with node_pool"
     for field in ("termination_grace_period", "launch_timeout", "sold_out"):
         text = getattr(cloud, field)
         try:
@@ -145,10 +148,14 @@ def _mistakes(cloud: KarpenterCloud) -> Iterator[Mistake]:
             continue
         if not 0 < seconds <= MOST_SECONDS:
             yield field, text, "not within a day, or none"
+    if cloud.metrics_url and (problem := _url_problem(cloud.metrics_url)):
+        yield "metrics_url", cloud.metrics_url, problem
     yield from cloud_file.named_twice([each.name for each in cloud.machine_types], "machine_types")
     for position, machine in enumerate(cloud.machine_types):
         for field, value, problem in machine.mistakes():
             yield f"machine_types[{position}].{field}", value, problem
+        if not machine.offerings and not cloud.metrics_url:
+            yield f"machine_types[{position}].offerings", None, "needed without metrics_url"
     known = {each.name: each for each in cloud.machine_types}
     yield from cloud_file.named_twice([each.name for each in cloud.groups], "groups")
     for position, group in enumerate(cloud.groups):
@@ -160,16 +167,25 @@ def _mistakes(cloud: KarpenterCloud) -> Iterator[Mistake]:
                 yield f"autoprovisioning.machine_types[{position}]", name, "not in machine_types"
 
 
+def _url_problem(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError as error:
+        return str(error)
+    return "" if is_good and parts.username is None else "not of the form http://HOST:PORT/PATH"
+
+
 def _group_mistakes(group: KarpenterGroup, known: Mapping[str, KarpenterMachineType]) -> Iterator[Mistake]:
     machine = known.get(group.machine_type)
     if machine is None:
         yield "machine_type", group.machine_type, "not in machine_types"
-    elif machine.price(group.zone, group.capacity_type) is None:
+    elif machine.offerings and machine.price(group.zone, group.capacity_type) is None:
         yield "zone", group.zone, f"{machine.name} is not offered there as {group.capacity_type}"
     if group.min > group.max:
         yield "min", group.min, f"above max {group.max}"
     if group.autoprovisioned:
-        yield "autoprovisioned", True, "made by auto-provisioning alone"
+        yield "autoprovisioned", True, "only created by auto-provisioning"
     for key, value in group.labels.items():
         if problem := node_template.label_problem(key, value):
             yield f"labels.{key}", value, problem

@@ -9,7 +9,6 @@ from manager.autoscaler.cloudprovider import node_template
 from manager.autoscaler.cloudprovider.contract import GroupSpec
 from manager.autoscaler.cloudprovider.errors import Refused, Unsupported
 from manager.autoscaler.cloudprovider.karpenter import NAME, claims
-from manager.autoscaler.cloudprovider.karpenter.books import SoldOut
 from manager.autoscaler.cloudprovider.karpenter.catalogue import LABEL_CAPACITY_TYPE, Offering
 from manager.autoscaler.cloudprovider.karpenter.claims import NodeClaim, NodeDefaults
 from manager.autoscaler.cloudprovider.karpenter.config import (
@@ -18,6 +17,7 @@ from manager.autoscaler.cloudprovider.karpenter.config import (
     KarpenterCloud,
     KarpenterGroup,
 )
+from manager.autoscaler.cloudprovider.karpenter.registry import SoldOut
 from manager.autoscaler.cloudprovider.node_template import LABEL_HOSTNAME, LABEL_ZONE, digest_suffix
 from shared import names
 from shared.api.core import Node, NodeSpec, NodeStatus, Taint
@@ -48,7 +48,7 @@ class BuyingState:
         found = self.sold_out.get(str(offering))
         if found is None or found.until < now:
             return ""
-        return f"{offering} is out of stock, tried again in {found.until - now:.0f} s: {found.message}"
+        return f"{offering} is out of stock, retried in {found.until - now:.0f} s: {found.message}"
 
     def refusal(self, group: KarpenterGroup, now: float) -> str:
         """Why no claim of the group may be made; empty if one may."""
@@ -56,9 +56,9 @@ class BuyingState:
             return self.problem
         machine = self.cloud.catalogue.types.get(group.machine_type)
         if machine is None:
-            return f"machine type {group.machine_type} is not in the catalogue any more"
+            return f"machine type {group.machine_type} is no longer in the catalogue"
         if machine.price(group.zone, group.capacity_type) is None:
-            return f"{offering_of(group)} is not in the catalogue any more"
+            return f"{offering_of(group)} is no longer in the catalogue"
         return self.withheld.get(group.machine_type, "") or self.sold_out_reason(offering_of(group), now)
 
     def machine_types(self) -> tuple[str, ...]:
@@ -84,7 +84,9 @@ class BuyingState:
         if self.problem:
             raise Refused(NAME, "", self.problem)
         if spec.machine_type not in self.machine_types():
-            raise Refused(NAME, "", self.withheld.get(spec.machine_type, f"{spec.machine_type} is not on offer"))
+            raise Refused(
+                NAME, "", self.withheld.get(spec.machine_type, f"{spec.machine_type} is not in the catalogue")
+            )
         machine = self.cloud.catalogue.types[spec.machine_type]
         for resource, amount in spec.extra_resources.items():
             if machine.allocatable_amounts.get(resource, 0) < amount:
@@ -171,15 +173,15 @@ def drift_reason(claim: NodeClaim, group: KarpenterGroup, defaults: NodeDefaults
         return f"its NodeClaim says that it has drifted: {said.reason} {said.message}".rstrip()
     offering, node_class = offering_of(group), claim.spec.node_class_ref
     if claim.offering != offering:
-        return f"it was launched as {claim.offering}, and its group launches {offering} now"
+        return f"it was launched as {claim.offering}, but its group launches {offering} now"
     if node_class != defaults.node_class:
-        return f"it was launched by {node_class}, and its group launches by {defaults.node_class} now"
+        return f"it was launched by {node_class}, but its group launches by {defaults.node_class} now"
     if _read(claim.spec.taints or ()) != _read((*defaults.taints, *group.taints)):
-        return "it was launched with other taints than those of its group"
+        return "it was launched with taints that differ from its group's"
     labels = claim.metadata.labels or {}
     other = [key for key, value in (dict(defaults.labels) | group.labels).items() if labels.get(key) != value]
     if other:
-        return f"it was launched with another label {min(other)} than its group has"
+        return f"it was launched with a label {min(other)} that differs from its group's"
     return _hash_reason(claim, dict(defaults.hashes))
 
 

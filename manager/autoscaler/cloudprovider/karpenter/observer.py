@@ -1,4 +1,4 @@
-"""What the NodeClaims of ours say, from one observation to the next, and what the books keep of it."""
+"""What the NodeClaims of ours say, from one observation to the next, and what the registry keeps of it."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -7,14 +7,15 @@ from dataclasses import dataclass, field, replace
 from manager.autoscaler.cloudprovider.cloud_file import ReloadedFile
 from manager.autoscaler.cloudprovider.contract import CloudNotice
 from manager.autoscaler.cloudprovider.errors import Later, Unavailable
-from manager.autoscaler.cloudprovider.karpenter import NAME, claims, departures, waiting
-from manager.autoscaler.cloudprovider.karpenter.books import KarpenterBooks, KarpenterLedger, SoldOut
+from manager.autoscaler.cloudprovider.karpenter import NAME, claims, ended_claims, waiting
 from manager.autoscaler.cloudprovider.karpenter.catalogue import Offering
 from manager.autoscaler.cloudprovider.karpenter.claims import NodeClaim
 from manager.autoscaler.cloudprovider.karpenter.config import KarpenterCloud, KarpenterGroup
-from manager.autoscaler.cloudprovider.karpenter.departures import FailedClaim
+from manager.autoscaler.cloudprovider.karpenter.ended_claims import FailedClaim
 from manager.autoscaler.cloudprovider.karpenter.groups import BuyingState
+from manager.autoscaler.cloudprovider.karpenter.offering_reports import OfferingReader
 from manager.autoscaler.cloudprovider.karpenter.reading import KarpenterReader
+from manager.autoscaler.cloudprovider.karpenter.registry import KarpenterRegistry, KarpenterRegistryStore, SoldOut
 from manager.autoscaler.cloudprovider.karpenter.type_reports import TypeReports
 from shared.clock import Clock
 from shared.kube.client import Client
@@ -27,14 +28,14 @@ UNSEEN_SECONDS = 120.0  # after which another leader may have acted: its deletio
 
 @dataclass(frozen=True)
 class SeenClaims:
-    """One observation of all claims, with the books. Replaced as a whole, so that two threads may read it.
+    """One observation of all claims, with the registry. Replaced as a whole, so that two threads may read it.
 
     `waiting` are asked for and not created yet, and `ready` those of them that may be created now.
     `stuck` claims have had no machine for too long. `notices` are new.
     """
 
     state: BuyingState
-    books: KarpenterBooks = field(default_factory=KarpenterBooks)
+    registry: KarpenterRegistry = field(default_factory=KarpenterRegistry)
     claims: Mapping[str, NodeClaim] = field(default_factory=dict)
     by_group: Mapping[str, Sequence[NodeClaim]] = field(default_factory=dict)
     by_provider_id: Mapping[str, NodeClaim] = field(default_factory=dict)
@@ -47,20 +48,20 @@ class SeenClaims:
     @property
     def groups(self) -> dict[str, KarpenterGroup]:
         """The file's, and created ones."""
-        return {**self.books.groups, **{each.name: each for each in self.state.cloud.groups}}
+        return {**self.registry.groups, **{each.name: each for each in self.state.cloud.groups}}
 
     def claims_of(self, group: str) -> Sequence[NodeClaim]:
         return self.by_group.get(group, ())
 
 
 class ClaimObserver:
-    """Observes claims and keeps the books. One thread observes; others may read `seen`."""
+    """Observes claims and keeps the registry. One thread observes; others may read `seen`."""
 
     def __init__(
         self,
         file: ReloadedFile[KarpenterCloud],
         client: Client,
-        ledger: KarpenterLedger,
+        store: KarpenterRegistryStore,
         clock: Clock,
         *,
         minds_drift: bool,
@@ -68,19 +69,22 @@ class ClaimObserver:
         self.seen = SeenClaims(BuyingState(file.cloud))
         self._file = file
         self._reader = KarpenterReader(client, minds_drift=minds_drift)
-        self._ledger = ledger
+        self._store = store
         self._clock = clock
         self._known: Mapping[str, NodeClaim] = {}
         self._looked_at = clock.monotonic()
         self._since: dict[str, float] = {}  # monotonic: when each claim was first seen
         self._deleted: set[str] = set()  # claims that we have deleted, while they are there
         self._reports = TypeReports(self._reader)
+        self._offerings = OfferingReader(clock)
         self._told: dict[str, str] = {}
         self._told_waiting: set[str] = set()
 
     def refresh(self) -> None:
         """Observes anew. Raises ProviderError, and HeadroomError of the API server."""
-        cloud = self._file.reread()
+        file = self._file.reread()
+        offered = self._offerings.reports(file.metrics_url)
+        cloud = offered.applied(file)
         now = self._clock.now()
         self._forget_unseen()
         defaults, problem = self._reader.defaults(cloud)
@@ -89,33 +93,31 @@ class ClaimObserver:
         stuck = [
             each
             for name, each in listed.items()
-            if claims.is_stuck(each, self.waited_seconds(name), cloud.launch_seconds)
+            if claims.is_stuck(each, self._waited_seconds(name), cloud.launch_seconds)
         ]
         for each in stuck:
             message = claims.launch_error(each).message
-            problem = (
-                problem or f"NodeClaim {each.metadata.name} gets no machine, and Karpenter waits for it: {message}"
-            )
+            problem = problem or f"NodeClaim {each.metadata.name} gets no machine, and blocks Karpenter: {message}"
         uncreated = [each for name, each in self.seen.waiting.items() if name not in {*self._known, *listed}]
         errors = waiting.errors_of(self._follow(listed, now), stuck)
         left_alone = {
             str(each.offering): SoldOut(now + cloud.sold_out_seconds, claims.launch_error(each).message)
             for each in stuck
         }
-        books = self._written(self._ledger.read(), listed, left_alone, now, cloud)
-        withheld = cloud.catalogue.mismatches(books.reported, books.labels)
-        state = BuyingState(cloud, defaults, problem, withheld, books.sold_out)
+        registry = self._written(self._store.read(), listed, left_alone, now, cloud)
+        withheld = cloud.catalogue.mismatches(registry.reported, registry.labels)
+        state = BuyingState(cloud, defaults, problem, withheld, offered.sold_out(cloud, now) | registry.sold_out)
         by_group: dict[str, list[NodeClaim]] = {}
         for each in listed.values():
             by_group.setdefault(each.group, []).append(each)
         by_provider_id = {each.status.provider_id: each for each in listed.values() if each.status.provider_id}
-        seen = SeenClaims(state, books, listed, by_group, by_provider_id)
+        seen = SeenClaims(state, registry, listed, by_group, by_provider_id)
         uncreated = [each for each in uncreated if each.group in seen.groups]
         # What forbids to buy anything passes; what is waited for does not fail for it.
         buying = replace(state, problem="")
         settled = waiting.settle(
             uncreated,
-            books.launched,
+            registry.launched,
             list(listed.values()),
             errors,
             lambda each: buying.refusal(seen.groups[each.group], now),
@@ -130,8 +132,9 @@ class ClaimObserver:
             stuck=frozenset(each.metadata.name for each in stuck),
             notices=[*self.seen.notices, *self._held_back(settled.staying)],
         )
-        unread = "whether the node class has changed is not known"
-        self._report({"nothing can be bought": problem, unread: defaults.hash_problem, **withheld})
+        unread, unpriced = "changes of the node class cannot be detected", "Karpenter's metrics cannot be read"
+        told = {"no node can be launched": problem, unread: defaults.hash_problem, unpriced: self._offerings.problem}
+        self._report(told | withheld)
 
     def add_created(self, claim: NodeClaim) -> None:
         """Adds a claim that was created since the observation."""
@@ -140,7 +143,7 @@ class ClaimObserver:
 
     def count_at_once(self, offering: Offering, many: int) -> int:
         """How many of `many` claims may be created now; see `waiting`."""
-        return waiting.count_at_once(offering, many, self.seen.books.launched, self._known.values())
+        return waiting.count_at_once(offering, many, self.seen.registry.launched, self._known.values())
 
     def add_waiting(self, added: Sequence[NodeClaim]) -> None:
         """Adds claims that are to be created once their offering has launched."""
@@ -160,15 +163,15 @@ class ClaimObserver:
         left = {key: each for key, each in self.seen.waiting.items() if key != name}
         self.seen = replace(self.seen, failed=failed, waiting=left)
 
-    def write(self, books: KarpenterBooks) -> None:
-        """Raises Later if others have changed the books meanwhile."""
+    def write(self, registry: KarpenterRegistry) -> None:
+        """Raises Later if others have changed the registry meanwhile."""
         try:
-            self._ledger.write(books)
+            self._store.write(registry)
         except (Conflict, AlreadyExists) as error:
-            raise Later(NAME, "", f"the books have changed meanwhile: {error}") from error
-        self.seen = replace(self.seen, books=books)
+            raise Later(NAME, "", f"the registry has changed meanwhile: {error}") from error
+        self.seen = replace(self.seen, registry=registry)
 
-    def waited_seconds(self, name: str) -> float:
+    def _waited_seconds(self, name: str) -> float:
         """By our own clock: the API server's may differ by more than a machine takes."""
         now = self._clock.monotonic()
         return now - self._since.get(name, now)
@@ -185,10 +188,10 @@ class ClaimObserver:
         """Remembers claims that have failed since the last look, and tells of those that others delete."""
         gone = [each for name, each in self._known.items() if name not in listed and name not in self._deleted]
         events = self._reader.warnings() if any(not each.holds(claims.REGISTERED) for each in gone) else {}
-        failed = departures.failures(self._known, listed, self._deleted, events, now)
+        failed = ended_claims.failures(self._known, listed, self._deleted, events, now)
         for each in failed:
             logger.warning("a NodeClaim has failed: %s", each.error.message, extra={"group": each.claim.group})
-        deletions = [each.notice for each in departures.foreign_deletions(self._known, listed, self._deleted)]
+        deletions = [each.notice for each in ended_claims.deletions_by_others(self._known, listed, self._deleted)]
         for notice in deletions:
             logger.warning("%s", notice.message, extra={"group": notice.group})
         self.seen = replace(
@@ -208,13 +211,13 @@ class ClaimObserver:
 
     def _written(
         self,
-        before: KarpenterBooks,
+        before: KarpenterRegistry,
         listed: Mapping[str, NodeClaim],
         left_alone: Mapping[str, SoldOut],
         now: float,
         cloud: KarpenterCloud,
-    ) -> KarpenterBooks:
-        """The books with what was learnt since; offerings that launch nothing are `left_alone`."""
+    ) -> KarpenterRegistry:
+        """The registry with what was learnt since; offerings that launch nothing are `left_alone`."""
         created = {found.name: found for each in listed.values() if (found := each.created_group) is not None}
         sold_out = {name: each for name, each in before.sold_out.items() if each.until >= now}
         sold_out |= {name: each for name, each in left_alone.items() if name not in sold_out}
@@ -224,19 +227,19 @@ class ClaimObserver:
             if each.is_stock_out and each.at + cloud.sold_out_seconds >= now
         }
         groups = {**created, **before.groups, **{each.name: each for each in cloud.groups}}
-        books = KarpenterBooks(
+        registry = KarpenterRegistry(
             created | before.groups,
             before.reported | self._reports.amounts(before.reported, listed.values()),
             sold_out,
             waiting.launched_offerings(before.launched, listed.values(), cloud.catalogue),
             self._reports.labels(before.labels, listed.values(), cloud.catalogue, groups),
         )
-        if books != before:
+        if registry != before:
             try:
-                self._ledger.write(books)
+                self._store.write(registry)
             except (Conflict, AlreadyExists) as error:
-                raise Unavailable(NAME, "", f"the books have changed meanwhile: {error}") from error
-        return books
+                raise Unavailable(NAME, "", f"the registry has changed meanwhile: {error}") from error
+        return registry
 
     def _report(self, problems: Mapping[str, str]) -> None:
         """Logs each problem once."""

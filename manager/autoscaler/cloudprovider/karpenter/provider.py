@@ -22,11 +22,11 @@ from manager.autoscaler.cloudprovider.contract import (
 )
 from manager.autoscaler.cloudprovider.errors import Later, Refused, api_error
 from manager.autoscaler.cloudprovider.karpenter import NAME, claims, config, groups
-from manager.autoscaler.cloudprovider.karpenter.books import CONFIG_MAP, KEY, KarpenterLedger
 from manager.autoscaler.cloudprovider.karpenter.catalogue import CataloguePrices
 from manager.autoscaler.cloudprovider.karpenter.claims import SCHEME, NodeClaim
 from manager.autoscaler.cloudprovider.karpenter.config import KarpenterCloud, KarpenterGroup
 from manager.autoscaler.cloudprovider.karpenter.observer import ClaimObserver, SeenClaims
+from manager.autoscaler.cloudprovider.karpenter.registry import CONFIG_MAP, FORMER_KEY, KEY, KarpenterRegistryStore
 from manager.autoscaler.cloudprovider.karpenter.writing import ClaimWriter
 from manager.autoscaler.cloudprovider.plugin import ManagedGroups, ProviderPlugin, ProviderRequest
 from manager.autoscaler.cloudprovider.rights import Right, config_map_rights
@@ -50,7 +50,7 @@ class KarpenterProvider(Provider):
         self,
         file: ReloadedFile[KarpenterCloud],
         client: Client,
-        ledger: KarpenterLedger,
+        store: KarpenterRegistryStore,
         clock: Clock,
         *,
         may_write: bool,
@@ -58,32 +58,37 @@ class KarpenterProvider(Provider):
         chance: random.Random | None = None,
     ) -> None:
         ours = ours or ManagedGroups()
-        self._observer = ClaimObserver(file, client, ledger, clock, minds_drift=ours.minds_drift)
+        self._observer = ClaimObserver(file, client, store, clock, minds_drift=ours.minds_drift)
         self._writer = ClaimWriter(client, self._observer)
         self._clock = clock
         self._may_write = may_write
-        self._deletes_strays = may_write and ours.enforces
         self._minds_drift = ours.minds_drift
         self._chance = chance or random.Random()
 
     def refresh(self) -> None:
-        """Creates claims that have waited, and deletes those of unknown groups that get no machine."""
+        """Creates claims that have waited."""
         self._observer.refresh()
         if self._may_write:
             self._create_ready()
-        if self._deletes_strays:
-            self._writer.delete_strays()
 
     def groups(self) -> Sequence[Group]:
         seen = self._seen
         return [self._group(seen, each) for each in seen.groups.values()]
 
     def unknown_groups(self) -> Mapping[str, str]:
-        """Those of NodeClaims with our label that neither the file nor the books know."""
+        """Those of NodeClaims with our label that neither the file nor the registry knows."""
         seen = self._seen
-        will = ", and is deleted" if self._deletes_strays else ", and is left there, as nothing is carried out"
         return {
-            group: claims.stray_problem([each.metadata.name for each in those], seen.stuck, will)
+            group: claims.stray_problem([each.metadata.name for each in those], seen.stuck)
+            for group, those in seen.by_group.items()
+            if group not in seen.groups
+        }
+
+    def strays(self) -> Mapping[str, Sequence[str]]:
+        """Claims of unknown groups that get no machine, as Karpenter waits for them."""
+        seen = self._seen
+        return {
+            group: [each.instance_id for each in those if each.metadata.name in seen.stuck]
             for group, those in seen.by_group.items()
             if group not in seen.groups
         }
@@ -93,12 +98,8 @@ class KarpenterProvider(Provider):
 
     def instances(self, group: str) -> Sequence[Instance]:
         seen = self._seen
-        seconds = seen.state.cloud.launch_seconds
         there = (
-            replace(
-                claims.instance(each, self._observer.waited_seconds(each.metadata.name), seconds),
-                drift=self._drift_reason(seen, each),
-            )
+            replace(claims.instance(each, seen.stuck), drift=self._drift_reason(seen, each))
             for each in seen.claims_of(group)
         )
         waiting = (
@@ -113,7 +114,7 @@ class KarpenterProvider(Provider):
     def launched_at(self, node: NodeRef) -> float | None:
         found = self._claim_of(node.provider_id)
         if found is None:
-            raise Refused(NAME, "", f"{node.provider_id} is of no NodeClaim of ours")
+            raise Refused(NAME, "", f"{node.provider_id} belongs to no NodeClaim of Headroom")
         return found.metadata.created_at
 
     def template(self, group: str) -> Node:
@@ -147,7 +148,7 @@ class KarpenterProvider(Provider):
         self._observer.add_waiting([msgspec.convert(body, NodeClaim) for body in bodies[at_once:]])
 
     def decrease_target(self, group: str, delta: int) -> None:
-        raise Refused(NAME, group, "every machine of the target has a NodeClaim, which has to be deleted")
+        raise Refused(NAME, group, "every machine of the target has a NodeClaim: delete nodes instead")
 
     def delete_nodes(self, group: str, nodes: Sequence[NodeRef]) -> None:
         self._check_writes(group)
@@ -171,24 +172,24 @@ class KarpenterProvider(Provider):
         return Theoretical(spec, found.name, found.max, state.template(found))
 
     def create_group(self, spec: GroupSpec) -> Created:
-        """It is in the books; nothing is bought yet."""
+        """It is in the registry; nothing is bought yet."""
         seen = self._seen
         self._check_writes("")
         made = seen.state.made_of(spec, self._clock.now(), self._suffix())
         if made.name in seen.groups:
-            raise Later(NAME, made.name, "there is one of that name")
-        self._observer.write(msgspec.structs.replace(seen.books, groups={**seen.books.groups, made.name: made}))
+            raise Later(NAME, made.name, "a group of this name exists already")
+        self._observer.write(msgspec.structs.replace(seen.registry, groups={**seen.registry.groups, made.name: made}))
         return Created(self._group(self._seen, made))
 
     def delete_group(self, group: str) -> None:
         seen = self._seen
         self._check_writes(group)
-        if group not in seen.books.groups:
-            raise Refused(NAME, group, "it is in the file, and stays")
+        if group not in seen.registry.groups:
+            raise Refused(NAME, group, "it is in the file, so it is not deleted")
         if seen.claims_of(group):
             raise Refused(NAME, group, f"not empty: {len(seen.claims_of(group))} NodeClaims")
-        left = {name: each for name, each in seen.books.groups.items() if name != group}
-        self._observer.write(msgspec.structs.replace(seen.books, groups=left))
+        left = {name: each for name, each in seen.registry.groups.items() if name != group}
+        self._observer.write(msgspec.structs.replace(seen.registry, groups=left))
 
     @property
     def _seen(self) -> SeenClaims:
@@ -218,7 +219,7 @@ class KarpenterProvider(Provider):
     def _group_named(self, seen: SeenClaims, name: str) -> KarpenterGroup:
         found = seen.groups.get(name)
         if found is None:
-            raise Refused(NAME, name, "there is no such group")
+            raise Refused(NAME, name, "the group does not exist")
         return found
 
     def _claim_of(self, provider_id: str) -> NodeClaim | None:
@@ -254,7 +255,7 @@ class KarpenterProvider(Provider):
 
     def _check_writes(self, group: str) -> None:
         if not self._may_write:
-            raise Refused(NAME, group, "it is only read from")
+            raise Refused(NAME, group, "it is only read")
 
     def _suffix(self) -> str:
         return node_template.random_suffix(self._chance)
@@ -262,11 +263,12 @@ class KarpenterProvider(Provider):
 
 def make(request: ProviderRequest) -> KarpenterProvider:
     writes = request.loops is not None
-    ledger = KarpenterLedger(ConfigMapStore(request.client, request.namespace, CONFIG_MAP, KEY), writes=writes)
+    kept = ConfigMapStore(request.client, request.namespace, CONFIG_MAP, KEY, former=(CONFIG_MAP, FORMER_KEY))
+    store = KarpenterRegistryStore(kept, writes=writes)
     return KarpenterProvider(
         ReloadedFile(request.file, config.load),
         request.client,
-        ledger,
+        store,
         request.clock,
         may_write=writes,
         ours=request.groups,
@@ -288,4 +290,4 @@ def rights(request: ProviderRequest) -> list[Right]:
     ]
 
 
-PLUGIN = ProviderPlugin(make=make, rights=rights, creates_groups=True)
+PLUGIN = ProviderPlugin(make=make, rights=rights, creates_groups=True, marks_own_nodes=True)

@@ -74,7 +74,7 @@ class KarpenterReader:
         try:
             listed = self._client.list(NODECLAIMS, into=NodeClaim, label_selector=names.LABEL_NODE_GROUP)
         except NotFound as error:
-            raise Unavailable(NAME, "", f"the cluster does not know {NODECLAIMS}: is Karpenter there?") from error
+            raise Unavailable(NAME, "", f"the cluster does not serve {NODECLAIMS}: is Karpenter installed?") from error
         return {each.metadata.name: each for each in listed.items if each.is_ours}
 
     def defaults(self, cloud: KarpenterCloud) -> tuple[NodeDefaults, str]:
@@ -87,7 +87,7 @@ class KarpenterReader:
         try:
             pool = self._client.get(NODEPOOLS, cloud.node_pool, into=_NodePool)
         except (NotFound, Forbidden) as error:
-            return NodeDefaults(), f"{source}, whose template says how nodes are made, cannot be read: {error}"
+            return NodeDefaults(), f"{source}, whose template defines the nodes, cannot be read: {error}"
         template = pool.spec.template
         labels = {
             key: value
@@ -130,7 +130,7 @@ class KarpenterReader:
         try:
             found = self._client.get(_resource(ref), ref.name, into=_NodeClass)
         except (NotFound, Forbidden) as error:
-            return NodeDefaults(reference), f"{reference}, which says how nodes are made, cannot be read: {error}"
+            return NodeDefaults(reference), f"{reference}, which defines the nodes, cannot be read: {error}"
         problem = _unready(str(reference), found.status.conditions, READY)
         return NodeDefaults(reference, hashes=_hashes_of(found)), problem
 
@@ -140,7 +140,7 @@ class KarpenterReader:
         """
         ref = cloud.node_pool_class
         if ref is None:
-            return (), f"the file has no node_pool_class, by which {named} could be read"
+            return (), f"the file has no node_pool_class, which {named} needs to be read"
         if named != NodeClassReference(ref.group, ref.kind, ref.name):
             return (), f"NodePool {cloud.node_pool} names {named}, and node_pool_class {ref.kind} {ref.name}"
         try:
@@ -162,5 +162,5 @@ def _unready(source: str, conditions: Sequence[Condition] | None, kind: str) -> 
     found = next((each for each in conditions or () if each.type == kind), None)
     if found is not None and found.status == "True":
         return ""
-    reason = "it does not say that it is ready" if found is None else f"{found.reason} {found.message}".strip()
+    reason = "it does not report that it is ready" if found is None else f"{found.reason} {found.message}".strip()
     return f"{source} is not ready: {reason}"

@@ -14,7 +14,7 @@ from manager.autoscaler.cloudprovider.contract import CloudNotice, ErrorClass, I
 from manager.autoscaler.cloudprovider.karpenter import claims
 from manager.autoscaler.cloudprovider.karpenter.catalogue import Catalogue, Offering
 from manager.autoscaler.cloudprovider.karpenter.claims import NodeClaim
-from manager.autoscaler.cloudprovider.karpenter.departures import FailedClaim
+from manager.autoscaler.cloudprovider.karpenter.ended_claims import FailedClaim
 
 NOT_TRIED = "NotTried"
 
@@ -69,7 +69,7 @@ def settle(
         elif is_tried(each.offering, known):
             staying.append(each)
         else:
-            problem = f"the NodeClaim that was to show whether {each.offering} launches has gone"
+            problem = f"the NodeClaim that was to show whether {each.offering} launches was deleted"
             failed.append(FailedClaim(each, InstanceError(ErrorClass.OTHER, NOT_TRIED, problem), now))
     return SettledClaims(ready, staying, failed)
 
@@ -86,10 +86,10 @@ def notices(staying: Iterable[NodeClaim]) -> list[CloudNotice]:
     counts = Counter((each.group, each.offering) for each in staying)
     return [
         CloudNotice(
-            NoticeKind.HELD_BACK,
+            NoticeKind.DELAYED,
             group,
             many,
-            f"{many} of its nodes wait until the first one of {offering} has a machine, as none ever had",
+            f"{many} of its nodes wait until the first one of {offering} has a machine",
         )
         for (group, offering), many in sorted(counts.items())
     ]

@@ -1,7 +1,6 @@
 """Creates and deletes NodeClaims of ours, and tells the observer of it."""
 
 import contextlib
-import logging
 
 import msgspec
 
@@ -11,8 +10,6 @@ from shared.errors import HeadroomError
 from shared.kube.client import Client
 from shared.kube.errors import AlreadyExists, NotFound
 from shared.kube.resources import NODECLAIMS
-
-logger = logging.getLogger(__name__)
 
 
 class ClaimWriter:
@@ -37,16 +34,3 @@ class ClaimWriter:
         except HeadroomError:
             self._observer.unmark_deleted(name)
             raise
-
-    def delete_strays(self) -> None:
-        """Deletes claims of unknown groups that get no machine, as Karpenter waits for them. What fails is logged, and
-        tried again after the next observation.
-        """
-        seen = self._observer.seen
-        for claim in (seen.claims[name] for name in sorted(seen.stuck)):
-            if claim.group in seen.groups:
-                continue
-            try:
-                self.delete(claim)
-            except HeadroomError as error:
-                logger.warning("NodeClaim %s: %s", claim.metadata.name, error, extra={"group": claim.group})

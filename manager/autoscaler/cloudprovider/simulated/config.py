@@ -4,6 +4,7 @@ taint: false                  # kwok-provider=true:NoSchedule on every node
 outage: ""                    # any text: all calls fail, with this reason
 machine_types:                # in addition to Google's n1-standard, n1-highcpu and n1-highmem
 - {name: big, capacity: {cpu: "64", memory: 256Gi}, price: 2.5}
+# with `attachable-volumes-csi-ebs.csi.aws.com: "25"` in a capacity, CSINodes state that the driver attaches 25 volumes
 groups:
 - name: as
   machine_type: n1-standard-16
@@ -29,7 +30,7 @@ increase are ever made), `never_register` (machines boot, but get no Node), `han
 """
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -38,9 +39,11 @@ from msgspec import Meta
 
 from manager.autoscaler.cloudprovider import cloud_file, gke
 from manager.autoscaler.cloudprovider.cloud_file import Mistake
+from manager.autoscaler.pricing.price_file import FilePricing
 from shared import quantity, yaml_file
 from shared.api import pods
 from shared.api.core import Quantities, Taint
+from shared.cached_property import cached_property
 from shared.errors import InvalidInput
 from shared.names import CPU, MEMORY
 from shared.quantity import Amounts, QuantityError
@@ -112,7 +115,7 @@ class Autoprovisioning(GroupTiming, frozen=True, kw_only=True):
     max: Count = gke.MAX_GROUP_SIZE
 
 
-class SimulatedCloud(_Closed, frozen=True, kw_only=True):
+class SimulatedCloud(_Closed, frozen=True, kw_only=True, dict=True):
     """The whole file."""
 
     taint: bool = False
@@ -123,8 +126,21 @@ class SimulatedCloud(_Closed, frozen=True, kw_only=True):
 
     def capacity(self, machine_type: str) -> Amounts | None:
         """The capacity of a machine type; None for an unknown type."""
-        own = next((each for each in self.machine_types if each.name == machine_type), None)
-        return amounts(own.capacity) if own is not None else gke.MACHINE_TYPES.get(machine_type)
+        own = self._capacities.get(machine_type)
+        return own if own is not None else gke.MACHINE_TYPES.get(machine_type)
+
+    @cached_property
+    def _capacities(self) -> dict[str, Amounts]:
+        return {each.name: amounts(each.capacity) for each in self.machine_types}
+
+    @cached_property
+    def groups_by_name(self) -> Mapping[str, GroupConfig]:
+        return {each.name: each for each in self.groups}
+
+    @cached_property
+    def prices_by_type(self) -> FilePricing:
+        """The prices of machine types; the cores and memory of others have a price."""
+        return FilePricing({each.name: each.price for each in self.machine_types if each.price is not None})
 
     @property
     def offered(self) -> tuple[str, ...]:
@@ -166,7 +182,7 @@ def _capacity_mistakes(capacity: Quantities, field: str) -> Iterator[Mistake]:
         text = capacity.get(resource, 0)
         try:
             if quantity.milli(text) <= 0:
-                yield f"{field}.{resource}", text, "a machine has some of it"
+                yield f"{field}.{resource}", text, "must be above 0"
         except QuantityError as error:
             yield f"{field}.{resource}", text, str(error)
 
@@ -180,7 +196,7 @@ def _group_mistakes(cloud: SimulatedCloud, group: GroupConfig) -> Iterator[Mista
         yield "size", group.size, f"not within {group.min} and {group.max}"
     yield from cloud_file.taint_mistakes(group.taints, "taints")
     if group.autoprovisioned:
-        yield "autoprovisioned", True, "made by auto-provisioning alone"
+        yield "autoprovisioned", True, "only created by auto-provisioning"
     try:
         gke.node_labels("", group.machine_type, group.zone, group.labels)
     except InvalidInput as error:

@@ -5,12 +5,14 @@ from collections.abc import Mapping, Sequence
 from manager.autoscaler.cloudprovider import gke
 from manager.autoscaler.cloudprovider.simulated.config import GroupConfig, SimulatedCloud
 from manager.autoscaler.pricing.model import NVIDIA_GPU
+from shared import quantity
 from shared.api.core import Node, NodeSpec, NodeStatus, Taint
 from shared.api.meta import ObjectMeta
+from shared.api.storage import ATTACHABLE_PREFIX
 from shared.errors import InvalidInput
 from shared.kube import node_heartbeat
 from shared.kube.client import Client
-from shared.kube.resources import NODES
+from shared.kube.resources import CSINODES, NODES
 from shared.quantity import format_amounts
 
 LABEL_CLOUD = "headroom.io/simulated-cloud"  # equal on all of them, so that groups can still be similar
@@ -79,6 +81,33 @@ def registration(template: Node, desired: int, now: float, *, ready: bool) -> di
             "conditions": node_heartbeat.conditions(now, ready=ready),
             "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
             "nodeInfo": _node_info(template.metadata.labels or {}),
+        },
+    }
+
+
+def csi_node(template: Node, uid: str) -> dict[str, object] | None:
+    """The CSINode of a Node with this uid, with the limits of drivers that its resources state; None without any."""
+    stated = template.status.allocatable or {}
+    limits = {
+        name.removeprefix(ATTACHABLE_PREFIX): quantity.whole(amount)
+        for name, amount in stated.items()
+        if name.startswith(ATTACHABLE_PREFIX)
+    }
+    if not limits:
+        return None
+    name = template.metadata.name
+    return {
+        "apiVersion": CSINODES.api_version,
+        "kind": "CSINode",
+        "metadata": {
+            "name": name,
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}],
+        },
+        "spec": {
+            "drivers": [
+                {"name": driver, "nodeID": name, "topologyKeys": None, "allocatable": {"count": count}}
+                for driver, count in limits.items()
+            ]
         },
     }
 

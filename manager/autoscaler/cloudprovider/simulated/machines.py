@@ -10,19 +10,19 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from manager.autoscaler.cloudprovider.contract import ErrorClass
-from manager.autoscaler.cloudprovider.simulated import books, fake_nodes
-from manager.autoscaler.cloudprovider.simulated.books import Books, GroupEntry, InstanceEntry
+from manager.autoscaler.cloudprovider.simulated import cloud_state, fake_nodes
+from manager.autoscaler.cloudprovider.simulated.cloud_state import GroupEntry, InstanceEntry, SimulatedState
 from manager.autoscaler.cloudprovider.simulated.config import GroupConfig
-from manager.autoscaler.cloudprovider.simulated.ledger import BooksLedger
 from manager.autoscaler.cloudprovider.simulated.offer import MachineOffer
+from manager.autoscaler.cloudprovider.simulated.state_store import SimulatedStateStore
 from shared.api.core import Node
 from shared.clock import Clock
 from shared.errors import HeadroomError, InvalidInput
 from shared.kube import node_heartbeat
 from shared.kube.client import Client, Patch
-from shared.kube.errors import AlreadyExists, BadRequest, Conflict, Invalid, NotFound
+from shared.kube.errors import AlreadyExists, BadRequest, Conflict, Invalid, LeadershipLost, NotFound
 from shared.kube.informer import Informer
-from shared.kube.resources import NODES
+from shared.kube.resources import CSINODES, NODES
 from shared.kube.watch import WatchScope
 from shared.telemetry import Loops
 
@@ -36,9 +36,9 @@ BATCH = 200  # Nodes that are created or deleted before the state is written
 class Machines:
     """One per process that runs the cloud."""
 
-    def __init__(self, client: Client, ledger: BooksLedger, offer: MachineOffer, clock: Clock) -> None:
+    def __init__(self, client: Client, store: SimulatedStateStore, offer: MachineOffer, clock: Clock) -> None:
         self._client = client
-        self._ledger = ledger
+        self._store = store
         self._offer = offer
         self._clock = clock
         self._informer = Informer(
@@ -55,12 +55,14 @@ class Machines:
         if not self._informer.synced.is_set():
             return
         try:
-            found = self._ledger.read()
+            found = self._store.read()
             groups = self._offer.groups(found)
             for name, entry in found.groups.items():
                 self._settle(name, entry, groups.get(name))
+        except LeadershipLost:
+            return  # the machines of the leader's process go on
         except HeadroomError as error:
-            logger.warning("the simulated cloud stands still: %s", error)
+            logger.warning("the simulated cloud is paused: %s", error)
 
     def beat(self) -> None:
         """Keeps every Node alive."""
@@ -70,6 +72,8 @@ class Machines:
                 continue
             try:
                 node_heartbeat.renew_lease(self._client, meta.name, meta.uid, self._clock.now())
+            except LeadershipLost:
+                return
             except HeadroomError as error:
                 logger.warning("heartbeat not written: %s", error, extra={"node": meta.name})
 
@@ -82,16 +86,16 @@ class Machines:
             if len(registered) + len(gone) >= BATCH:
                 break
             is_due = each.due is not None and each.due <= now
-            if each.phase == books.CREATING and is_due and group is not None:
+            if each.phase == cloud_state.CREATING and is_due and group is not None:
                 try:
                     self._create(each.name, group, entry.target, now)
                     registered.add(each.name)
                 except (Invalid, BadRequest, InvalidInput, AlreadyExists) as error:
                     failed[each.name] = str(error)
-            elif each.phase == books.DELETING and is_due:
+            elif each.phase == cloud_state.DELETING and is_due:
                 self._delete(each.name, name)
                 gone.add(each.name)
-            elif each.phase == books.RUNNING:
+            elif each.phase == cloud_state.RUNNING:
                 node = self._node(each.name, name)
                 if node is None:
                     gone.add(each.name)
@@ -100,24 +104,39 @@ class Machines:
         if registered or failed or gone:
             ready_at = now + (group.ready_seconds if group is not None else 0.0)
 
-            def step(current: Books) -> Books:
+            def step(current: SimulatedState) -> SimulatedState:
                 if name not in current.groups:
                     return current
-                after = books.remove_nodes(books.add_registered(current.groups[name], registered, ready_at), gone)
+                after = cloud_state.remove_nodes(
+                    cloud_state.add_registered(current.groups[name], registered, ready_at), gone
+                )
                 return current.having(name, replace(after, instances=tuple(_failing(after, failed))))
 
-            self._ledger.change(step)
+            self._store.change(step)
 
     def _create(self, name: str, group: GroupConfig, target: int, now: float) -> None:
         template = fake_nodes.node(name, group, self._offer.cloud)
         body = fake_nodes.registration(template, target, now, ready=group.ready_seconds == 0)
         try:
-            self._client.create(NODES, body, repeatable=True)
+            uid = self._client.create(NODES, body, repeatable=True).uid
+            logger.info("simulated node created", extra={"node": name, "group": group.name})
         except AlreadyExists:
-            if self._node(name, group.name) is None:
+            node = self._node(name, group.name)
+            if node is None:
                 raise  # another object has the name
-            return  # created earlier, and not recorded
-        logger.info("simulated node created", extra={"node": name, "group": group.name})
+            uid = node.metadata.uid  # created earlier, and not recorded
+        self._create_csi_node(template, uid)
+
+    def _create_csi_node(self, template: Node, uid: str) -> None:
+        body = fake_nodes.csi_node(template, uid)
+        if body is None:
+            return
+        try:
+            self._client.create(CSINODES, body, repeatable=True)
+        except (AlreadyExists, NotFound):
+            pass  # the embedded API server lacks the kind
+        except Invalid as error:
+            logger.warning("CSINode not created: %s", error, extra={"node": template.metadata.name})
 
     def _delete(self, name: str, group: str) -> None:
         node = self._node(name, group)
@@ -156,7 +175,7 @@ class Machines:
 
 def _failing(entry: GroupEntry, failed: dict[str, str]) -> Iterator[InstanceEntry]:
     for each in entry.instances:
-        if each.phase == books.CREATING and each.name in failed:
-            yield InstanceEntry(each.name, books.FAILED, None, ErrorClass.OTHER, "INVALID", failed[each.name])
+        if each.phase == cloud_state.CREATING and each.name in failed:
+            yield InstanceEntry(each.name, cloud_state.FAILED, None, ErrorClass.OTHER, "INVALID", failed[each.name])
         else:
             yield each

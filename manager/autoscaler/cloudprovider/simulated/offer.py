@@ -10,7 +10,7 @@ from manager.autoscaler.cloudprovider.cloud_file import ReloadedFile
 from manager.autoscaler.cloudprovider.contract import GroupSpec
 from manager.autoscaler.cloudprovider.node_template import SUFFIX_LENGTH
 from manager.autoscaler.cloudprovider.simulated import config
-from manager.autoscaler.cloudprovider.simulated.books import Books
+from manager.autoscaler.cloudprovider.simulated.cloud_state import SimulatedState
 from manager.autoscaler.cloudprovider.simulated.config import Autoprovisioning, GroupConfig, SimulatedCloud
 from manager.autoscaler.pricing.gce import LABEL_ACCELERATOR
 from manager.autoscaler.pricing.model import NVIDIA_GPU
@@ -25,14 +25,18 @@ class MachineOffer(ReloadedFile[SimulatedCloud]):
     def __init__(self, path: Path) -> None:
         super().__init__(path, config.load)
 
-    def groups(self, books: Books) -> dict[str, GroupConfig]:
+    def groups(self, state: SimulatedState) -> dict[str, GroupConfig]:
         """All groups: those of the file, and created ones, which have the present timing and faults."""
-        found = {group.name: group for group in self.cloud.groups}
-        pace = self.cloud.autoprovisioning
-        for name, entry in books.groups.items():
-            if entry.made_of is not None and name not in found:
-                found[name] = entry.made_of if pace is None else _paced(entry.made_of, pace)
-        return found
+        created = (name for name in state.groups if name not in self.cloud.groups_by_name)
+        made = {name: group for name in created if (group := self.group(name, state)) is not None}
+        return {**self.cloud.groups_by_name, **made}
+
+    def group(self, name: str, state: SimulatedState) -> GroupConfig | None:
+        """One of `groups`; None if the group does not exist."""
+        entry, pace = state.groups.get(name), self.cloud.autoprovisioning
+        if name in self.cloud.groups_by_name or entry is None or entry.made_of is None:
+            return self.cloud.groups_by_name.get(name)
+        return entry.made_of if pace is None else _paced(entry.made_of, pace)
 
     def created_groups(self, spec: GroupSpec, offered: Autoprovisioning, suffix: str) -> list[GroupConfig]:
         """The groups that a spec makes, one in each zone. Raises InvalidInput for an impossible one."""

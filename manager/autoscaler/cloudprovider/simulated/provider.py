@@ -24,15 +24,14 @@ from manager.autoscaler.cloudprovider.contract import (
 from manager.autoscaler.cloudprovider.errors import Refused, Unavailable, Unsupported
 from manager.autoscaler.cloudprovider.plugin import ProviderPlugin, ProviderRequest
 from manager.autoscaler.cloudprovider.rights import Right, config_map_rights
-from manager.autoscaler.cloudprovider.simulated import NAME, books, config, fake_nodes, ledger
-from manager.autoscaler.cloudprovider.simulated.books import Books, GroupEntry, InstanceEntry
-from manager.autoscaler.cloudprovider.simulated.config import Autoprovisioning, GroupConfig, SimulatedCloud
-from manager.autoscaler.cloudprovider.simulated.ledger import BooksLedger, BooksStore, Unwritten
+from manager.autoscaler.cloudprovider.simulated import NAME, cloud_state, config, fake_nodes, state_store
+from manager.autoscaler.cloudprovider.simulated.cloud_state import GroupEntry, InstanceEntry, SimulatedState
+from manager.autoscaler.cloudprovider.simulated.config import Autoprovisioning, GroupConfig
 from manager.autoscaler.cloudprovider.simulated.machines import Machines
 from manager.autoscaler.cloudprovider.simulated.offer import MachineOffer
+from manager.autoscaler.cloudprovider.simulated.state_store import SimulatedStateStore, StateStore, Unwritten
 from manager.autoscaler.pricing.gce import LABEL_ACCELERATOR
 from manager.autoscaler.pricing.model import Machine, PricingModel
-from manager.autoscaler.pricing.price_file import FilePricing
 from shared.api.core import Node
 from shared.clock import Clock
 from shared.errors import InvalidInput
@@ -40,10 +39,10 @@ from shared.kube import node_heartbeat
 from shared.quantity import Amounts
 
 _STATES = {
-    books.CREATING: InstanceState.CREATING,
-    books.FAILED: InstanceState.CREATING,
-    books.RUNNING: InstanceState.RUNNING,
-    books.DELETING: InstanceState.DELETING,
+    cloud_state.CREATING: InstanceState.CREATING,
+    cloud_state.FAILED: InstanceState.CREATING,
+    cloud_state.RUNNING: InstanceState.RUNNING,
+    cloud_state.DELETING: InstanceState.DELETING,
 }
 
 
@@ -55,38 +54,38 @@ class SimulatedProvider(Provider):
     def __init__(
         self,
         offer: MachineOffer,
-        ledger: BooksStore,
+        store: StateStore,
         nodes: Callable[[], Iterable[Node]],
         clock: Clock,
         chance: random.Random | None = None,
     ) -> None:
         """`nodes` returns the present Nodes of this cloud, for groups that the state does not know."""
         self._offer = offer
-        self._ledger = ledger
+        self._store = store
         self._nodes = nodes
         self._clock = clock
         self._chance = chance or random.Random()
-        self._books = Books()
+        self._state = SimulatedState()
 
     def refresh(self) -> None:
         self._offer.reread()
         self._check_outage("")
-        self._books = self._ledger.change(self._with_new_groups)
+        self._state = self._store.change(self._with_new_groups)
 
     def groups(self) -> Sequence[Group]:
         self._check_outage("")
-        known = self._offer.groups(self._books)
-        return [_group(each, self._books.groups[name]) for name, each in known.items() if name in self._books.groups]
+        known = self._offer.groups(self._state)
+        return [_group(each, self._state.groups[name]) for name, each in known.items() if name in self._state.groups]
 
     def instances(self, group: str) -> Sequence[Instance]:
         self._check_outage(group)
-        now = self._offer.groups(self._books).get(group)
-        return [_instance(each, now) for each in self._entry(self._books, group).instances]
+        now = self._offer.group(group, self._state)
+        return [_instance(each, now) for each in self._entry(self._state, group).instances]
 
     def group_of(self, node: NodeRef) -> str | None:
         self._check_outage("")
         group = node.annotations.get(fake_nodes.ANNOTATION_GROUP, "")
-        entry = self._books.groups.get(group)
+        entry = self._state.groups.get(group)
         if entry is None or all(fake_nodes.provider_id(each.name) != node.provider_id for each in entry.instances):
             return None
         return group
@@ -95,10 +94,10 @@ class SimulatedProvider(Provider):
         """The time is not recorded, but missing Nodes are known."""
         self._check_outage("")
         if not fake_nodes.is_ours(node.provider_id):
-            raise Refused(NAME, "", f"{node.provider_id} is no machine of this cloud")
-        there = (each for entry in self._books.groups.values() for each in entry.instances)
+            raise Refused(NAME, "", f"{node.provider_id} is not a machine of this cloud")
+        there = (each for entry in self._state.groups.values() for each in entry.instances)
         if any(fake_nodes.provider_id(each.name) == node.provider_id for each in there):
-            raise Unsupported(NAME, "", "when a machine was launched is not known")
+            raise Unsupported(NAME, "", "the launch time of machines is unknown")
         return None
 
     def template(self, group: str) -> Node:
@@ -123,7 +122,7 @@ class SimulatedProvider(Provider):
                 raise Refused(NAME, group, found.faults.refuse)
             if entry.target + delta > found.max:
                 raise Refused(NAME, group, f"{entry.target} + {delta} is above the maximum of {found.max}")
-            return books.raise_target(entry, found, delta, self._clock.now(), self._names(group, entry))
+            return cloud_state.raise_target(entry, found, delta, self._clock.now(), self._names(group, entry))
 
         self._change(group, step)
 
@@ -138,13 +137,15 @@ class SimulatedProvider(Provider):
     def delete_nodes(self, group: str, nodes: Sequence[NodeRef]) -> None:
         def step(entry: GroupEntry, found: GroupConfig) -> GroupEntry:
             known = {
-                fake_nodes.provider_id(each.name): each for each in entry.instances if each.phase != books.DELETING
+                fake_nodes.provider_id(each.name): each
+                for each in entry.instances
+                if each.phase != cloud_state.DELETING
             }
             for node in nodes:
                 if node.provider_id not in known:
                     raise Refused(NAME, group, f"node {node.name} ({node.provider_id}) is not in it")
             names = {known[node.provider_id].name for node in nodes}
-            return books.mark_deleted(entry, names, self._clock.now() + found.delete_seconds)
+            return cloud_state.mark_deleted(entry, names, self._clock.now() + found.delete_seconds)
 
         self._change(group, step)
 
@@ -168,56 +169,56 @@ class SimulatedProvider(Provider):
         self.theoretical(spec)
         made = self._offer.created_groups(spec, offered, self._suffix())
 
-        def step(current: Books) -> Books:
+        def step(current: SimulatedState) -> SimulatedState:
             for group in made:
                 if group.name in self._offer.groups(current):
-                    raise Refused(NAME, group.name, "there is one of that name")
+                    raise Refused(NAME, group.name, "a group of this name exists already")
                 current = current.having(group.name, GroupEntry(made_of=group))
             return current
 
-        self._books = self._ledger.change(step)
-        main, *extras = (_group(group, self._books.groups[group.name]) for group in made)
+        self._state = self._store.change(step)
+        main, *extras = (_group(group, self._state.groups[group.name]) for group in made)
         return Created(main, tuple(extras))
 
     def delete_group(self, group: str) -> None:
         self._check_outage(group)
 
-        def step(current: Books) -> Books:
+        def step(current: SimulatedState) -> SimulatedState:
             entry = self._entry(current, group)
             if entry.made_of is None:
-                raise Refused(NAME, group, "it is in the file, and stays")
+                raise Refused(NAME, group, "it is in the file, so it is not deleted")
             if entry.target or entry.instances:
                 raise Refused(NAME, group, f"not empty: target {entry.target}, {len(entry.instances)} instances")
             return current.without_group(group)
 
-        self._books = self._ledger.change(step)
+        self._state = self._store.change(step)
 
     def _change(self, group: str, step: Callable[[GroupEntry, GroupConfig], GroupEntry]) -> None:
         found = self._config(group)
         if found.faults.hang_seconds:
             self._clock.wait(threading.Event(), found.faults.hang_seconds)
-        self._books = self._ledger.change(
+        self._state = self._store.change(
             lambda current: current.having(group, step(self._entry(current, group), found))
         )
 
     def _config(self, group: str) -> GroupConfig:
         self._check_outage(group)
-        found = self._offer.groups(self._books).get(group)
+        found = self._offer.group(group, self._state)
         if found is None:
-            raise Refused(NAME, group, "there is no such group")
+            raise Refused(NAME, group, "the group does not exist")
         return found
 
-    def _entry(self, current: Books, group: str) -> GroupEntry:
+    def _entry(self, current: SimulatedState, group: str) -> GroupEntry:
         entry = current.groups.get(group)
         if entry is None:
-            raise Refused(NAME, group, "there is no such group")
+            raise Refused(NAME, group, "the group does not exist")
         return entry
 
     def _check_outage(self, group: str) -> None:
         if self._offer.cloud.outage:
             raise Unavailable(NAME, group, self._offer.cloud.outage)
 
-    def _with_new_groups(self, current: Books) -> Books:
+    def _with_new_groups(self, current: SimulatedState) -> SimulatedState:
         """Groups that are new in the file start at their size, unless they already have Nodes."""
         new = [group for group in self._offer.cloud.groups if group.name not in current.groups]
         if not new:
@@ -229,10 +230,10 @@ class SimulatedProvider(Provider):
         now = self._clock.now()
         for group in new:
             if group.name in by_group:
-                entry = books.entry_for_nodes(by_group[group.name], now)
+                entry = cloud_state.entry_for_nodes(by_group[group.name], now)
             else:
                 size = group.min if group.size is None else group.size
-                entry = books.raise_target(GroupEntry(), group, size, now, self._names(group.name, GroupEntry()))
+                entry = cloud_state.raise_target(GroupEntry(), group, size, now, self._names(group.name, GroupEntry()))
             current = current.having(group.name, entry)
         return current
 
@@ -267,17 +268,13 @@ class SimulatedPrices:
     def node_price(self, machine: Machine) -> float:
         cloud = self._offer.cloud
         name = machine.annotations.get(fake_nodes.ANNOTATION_GROUP)
-        group = next((each for each in cloud.groups if each.name == name), None)
+        group = cloud.groups_by_name.get(name or "")
         if group is not None and group.price is not None:
             return group.price
-        return _by_type(cloud).node_price(machine)
+        return cloud.prices_by_type.node_price(machine)
 
     def pod_price(self, requests: Amounts) -> float:
-        return _by_type(self._offer.cloud).pod_price(requests)
-
-
-def _by_type(cloud: SimulatedCloud) -> FilePricing:
-    return FilePricing({each.name: each.price for each in cloud.machine_types if each.price is not None})
+        return self._offer.cloud.prices_by_type.pod_price(requests)
 
 
 def _group(found: config.GroupConfig, entry: GroupEntry) -> Group:
@@ -294,16 +291,16 @@ def _group(found: config.GroupConfig, entry: GroupEntry) -> Group:
 
 def _instance(entry: InstanceEntry, group: GroupConfig | None) -> Instance:
     error = None
-    if entry.phase == books.FAILED:
+    if entry.phase == cloud_state.FAILED:
         error = InstanceError(ErrorClass(entry.kind), entry.code, entry.message)
     drift = ""
     if group is not None and entry.launched_as not in ("", group.shape):
-        drift = f"it was launched as {entry.launched_as}, and its group launches {group.shape} now"
+        drift = f"it was launched as {entry.launched_as}, but its group launches {group.shape} now"
     return Instance(fake_nodes.provider_id(entry.name), _STATES[entry.phase], error, drift)
 
 
 def make(request: ProviderRequest) -> SimulatedProvider:
-    offer, kept = MachineOffer(request.file), BooksLedger(request.client, request.namespace)
+    offer, kept = MachineOffer(request.file), SimulatedStateStore(request.client, request.namespace)
     listed = functools.partial(fake_nodes.listed, request.client)
     if request.loops is None:
         return SimulatedProvider(offer, Unwritten(kept.read), listed, request.clock)
@@ -315,8 +312,9 @@ def rights(request: ProviderRequest) -> list[Right]:
     namespace = node_heartbeat.LEASE_NAMESPACE
     return [
         Right("create", "", "nodes"),
+        Right("create", "storage.k8s.io", "csinodes"),
         *(Right(verb, "coordination.k8s.io", "leases", namespace=namespace) for verb in ("create", "patch")),
-        *config_map_rights(request.namespace, ledger.CONFIG_MAP),
+        *config_map_rights(request.namespace, state_store.CONFIG_MAP),
     ]
 
 

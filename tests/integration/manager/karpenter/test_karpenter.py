@@ -10,7 +10,7 @@ import pytest
 from manager.autoscaler.cloudprovider.contract import ErrorClass, GroupSpec, NodeRef
 from manager.autoscaler.cloudprovider.errors import Refused
 from manager.autoscaler.cloudprovider.karpenter import claims
-from manager.autoscaler.cloudprovider.karpenter.departures import STOCK_OUT
+from manager.autoscaler.cloudprovider.karpenter.ended_claims import STOCK_OUT
 from manager.autoscaler.cloudprovider.node_template import LABEL_HOSTNAME
 from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX, Ownership
 from manager.autoscaler.cloudprovider.plugin import ManagedGroups
@@ -143,7 +143,7 @@ def test_a_node_of_a_group_that_has_changed_has_drifted_and_a_new_one_has_not(
     assert [each.drift for each in hands.guard.observed.groups["web"].instances] == [""]
     town.offer({**WEB, "labels": {"team": "shop"}})
     (found,) = hands.guard.observe().groups["web"].instances
-    assert found.drift == "it was launched with another label team than its group has"
+    assert found.drift == "it was launched with a label team that differs from its group's"
 
 
 def test_a_claim_that_vanishes_is_a_stockout_of_its_offering(town: KarpenterTown, hands: Hands) -> None:

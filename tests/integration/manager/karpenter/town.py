@@ -10,9 +10,9 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from deploy.local.scheduler.scheduler import Scheduler
-from manager.autoscaler.cloudprovider.karpenter import books
-from manager.autoscaler.cloudprovider.karpenter.books import KarpenterBooks
+from manager.autoscaler.cloudprovider.karpenter import registry
 from manager.autoscaler.cloudprovider.karpenter.claims import NodeClaim
+from manager.autoscaler.cloudprovider.karpenter.registry import KarpenterRegistry
 from manager.main import Manager
 from shared import names
 from shared.api.core import ConfigMap, Node, Pod, Taint
@@ -112,12 +112,12 @@ class KarpenterTown:
     def claims(self) -> list[NodeClaim]:
         return self.client.list(NODECLAIMS, into=NodeClaim).items
 
-    def kept(self) -> KarpenterBooks:
+    def kept(self) -> KarpenterRegistry:
         try:
-            found = self.client.get(CONFIGMAPS, books.CONFIG_MAP, names.INSTALL_NAMESPACE, into=ConfigMap)
+            found = self.client.get(CONFIGMAPS, registry.CONFIG_MAP, names.INSTALL_NAMESPACE, into=ConfigMap)
         except NotFound:
-            return KarpenterBooks()
-        return msgspec.json.decode((found.data or {})[books.KEY], type=KarpenterBooks)
+            return KarpenterRegistry()
+        return msgspec.json.decode((found.data or {})[registry.KEY], type=KarpenterRegistry)
 
     def said(self, pod: str, reason: str) -> list[str]:
         """Messages of Events about the pod."""

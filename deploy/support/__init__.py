@@ -1,0 +1,1 @@
+"""`headroom support-bundle`: what a maintainer needs to see of a cluster, without its secrets."""

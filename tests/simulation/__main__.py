@@ -1,0 +1,14 @@
+"""`python -m tests.simulation`: runs or replays one seed; see `run.parse`."""
+
+import os
+import sys
+from pathlib import Path
+
+from tests.simulation import run
+
+if __name__ == "__main__":
+    run.prepare()
+    with run.home() as home:
+        status = run.main(sys.argv[1:], Path(home))
+    sys.stdout.flush()
+    os._exit(status)  # the interpreter's own end would wait for threads of processes that were killed
