@@ -64,13 +64,16 @@ class JudgedWaits:
 def judged(
     before: WaitState, share: float | None, *, threshold: float, lends: bool, now: float, seconds: float
 ) -> WaitState:
-    """The next state at `now`, `seconds` after the one `before`; `lends` is whether pods hold Mid or Batch."""
+    """The next state at `now`, `seconds` after the one `before`; `lends` is whether pods hold Mid or Batch.
+
+    With a `threshold` of 1 Prod is never slowed.
+    """
     last = None if before.last is None else min(before.last, now)  # the clock may have been set back
     since = None if before.since is None else min(before.since, now)
     after = replace(before, share=share, since=since if lends else None, last=last)
     if share is None or not lends:
         after = _learned(after, share, seconds) if share is not None else after
-    elif share - after.baseline >= (threshold if after.since is None else threshold / 2):
+    elif threshold < 1 and share - after.baseline >= (threshold if after.since is None else threshold / 2):
         return replace(after, since=now if after.since is None else after.since, last=now)
     if after.since is not None and (after.last is None or now - after.last >= CALM_SECONDS):
         return replace(after, since=None)

@@ -131,6 +131,11 @@ class ResourceThresholds(Wire, frozen=True):
         return self.enable and self.evict_enabled
 
     @property
+    def ignores_waits(self) -> bool:
+        """Whether no wait of Prod is too long."""
+        return self.prod_wait_threshold_percent == 100
+
+    @property
     def memory_lower_percent(self) -> int:
         """The use of memory at which eviction stops; Koordinator's default is two percent below the threshold."""
         given = self.memory_evict_lower_percent

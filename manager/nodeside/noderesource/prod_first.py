@@ -77,6 +77,8 @@ def standing(
     """What to do about one resource at `now`; `reported_at` is the time of the report that has it."""
     if thresholds is None or not thresholds.evicts:
         return Standing(Step.FREE, "the policy lets no pod be evicted")
+    if thresholds.ignores_waits:
+        return Standing(Step.FREE, "prodWaitThresholdPercent is 100, so no wait of Prod pods is too long")
     if of.last is None or reported_at is None or now - of.last > HOLD_SECONDS:
         return Standing(Step.FREE, f"Prod pods have not waited too long for {resource} lately")
     if of.last > reported_at + _SKEW_SECONDS:

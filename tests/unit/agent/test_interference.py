@@ -52,6 +52,16 @@ def test_a_minute_of_calm_ends_it_and_a_pause_does_not() -> None:
     assert (ended.since, ended.last) == (None, NOW + 68)
 
 
+def test_a_policy_that_turns_to_never_ends_it_and_lets_none_begin() -> None:
+    slowed = passed(WaitState(), 1.0, 10, lends=True)
+    assert slowed.since is not None
+    after = slowed
+    for second in range(10, 11 + int(CALM_SECONDS)):
+        after = judged(after, 1.0, threshold=1.0, lends=True, now=NOW + second, seconds=1)
+    assert (after.since, after.last) == (None, slowed.last)
+    assert judged(WaitState(), 1.0, threshold=1.0, lends=True, now=NOW, seconds=1).since is None
+
+
 @given(st.lists(st.tuples(SHARES, st.booleans(), st.floats(0.1, 300)), max_size=80))
 def test_prod_is_never_slowed_without_mid_and_batch_and_not_for_longer_than_the_wait_and_a_minute(
     steps: list[tuple[float | None, bool, float]],

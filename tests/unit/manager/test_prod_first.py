@@ -68,7 +68,10 @@ def test_the_steps(of: ProdWaiting, step: Step) -> None:
     assert found.why
 
 
-@pytest.mark.parametrize("policy", [None, ResourceThresholds(), ResourceThresholds(enable=True)])
+NEVER = ResourceThresholds(enable=True, evict_enabled=True, prod_wait_threshold_percent=100)
+
+
+@pytest.mark.parametrize("policy", [None, ResourceThresholds(), ResourceThresholds(enable=True), NEVER])
 def test_without_leave_of_the_policy_it_is_only_reported(policy: ResourceThresholds | None) -> None:
     assert standing(CPU, waiting(), NOW, policy, NOW).step is Step.FREE
     assert not prod_first.hold({CPU: waiting()}, NOW, policy, NOW)
