@@ -3,12 +3,13 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from manager.nodeside.answers import Amount, Bounds, NodeRow, Nodes
+from manager.nodeside.answers import Amount, Bounds, NodeRow, Nodes, ProdWaitRow
 from manager.nodeside.noderesource import explain
 from shared.names import Tier
 
 UNKNOWN = "-"
 NO_REPORT = "no report yet"
+SLOWED = "Prod slowed"
 NARROW, WIDE = 80, 120
 LEAST_NAME, MOST_NAME = 12, 40
 GIB = 2**30
@@ -91,9 +92,11 @@ def _line(shown: Sequence[TableColumn], cells: Sequence[str]) -> str:
 
 
 def why(row: NodeRow) -> str:
-    """The reason for Mid in a word, and the direction of its change."""
+    """The reason for Mid in a word, and the direction of its change; or that Prod is slowed."""
     if row.bound is None:
         return explain.UNDECIDED
+    if _slowed(row):
+        return SLOWED
     if _waits_for_report(row):
         return NO_REPORT
     if _is_learning(row, row.bound):
@@ -103,7 +106,10 @@ def why(row: NodeRow) -> str:
 
 
 def why_in_short(row: NodeRow) -> str:
-    """The same in a phrase."""
+    """The same in a phrase, with share and time where Prod is slowed."""
+    if slowed := _slowed(row):
+        waits = (f"{each.resource} {_share(each.wait_percent)} since {each.since}" for each in slowed)
+        return f"{SLOWED}: {', '.join(waits)}"
     if row.bound is None or _waits_for_report(row) or _is_learning(row, row.bound):
         return why(row)
     cpu, memory = (_PHRASES.get(bound, bound.replace("_", " ")) for bound in (row.bound.cpu, row.bound.memory))
@@ -116,7 +122,18 @@ def why_in_full(row: NodeRow) -> str:
         return NO_REPORT
     if row.bound is not None and row.bound.cpu == explain.DISABLED:
         return "colocation is off"
-    return row.reason.removeprefix(f"{explain.DEGRADED_REASONS[Tier.MID]}: ")
+    reason = row.reason.removeprefix(f"{explain.DEGRADED_REASONS[Tier.MID]}: ")
+    unsaid = (each.sentence for each in _slowed(row) if each.sentence not in reason)
+    return "; ".join((*unsaid, reason))
+
+
+def _slowed(row: NodeRow) -> list[ProdWaitRow]:
+    """Where Prod is slowed, by a report that still counts."""
+    return [] if row.bound is None or row.bound.cpu in _WITHHELD else row.prod_slowed
+
+
+def _share(percent: float | None) -> str:
+    return UNKNOWN if percent is None else f"{percent:g} %"
 
 
 def _is_learning(row: NodeRow, bound: Bounds) -> bool:

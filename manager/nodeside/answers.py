@@ -1,6 +1,6 @@
 """The API's answers, made from the controller's state. The schemas are in docs/schemas."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
@@ -12,7 +12,7 @@ from manager.nodeside.node_prediction import PredictionRow
 from manager.nodeside.noderesource import holdings, prod_first
 from manager.nodeside.noderesource.explain import Decision, Offer
 from manager.nodeside.noderesource.prod_first import ProdWaiting
-from manager.nodeside.noderesource.report import complete
+from manager.nodeside.noderesource.report import NodeReport, complete
 from shared import durations, names
 from shared.api import colocation
 from shared.explanation import ResourceExplanation
@@ -37,6 +37,20 @@ class Bounds:
 
 
 @dataclass(frozen=True)
+class ProdWaitRow:
+    """How long Prod pods wait for a resource, in percent of their time; `baseline_percent` without Mid and Batch.
+
+    They wait too long since `since` (RFC 3339), null while they do not.
+    """
+
+    resource: str
+    wait_percent: float | None
+    baseline_percent: float | None
+    since: str | None
+    sentence: str
+
+
+@dataclass(frozen=True)
 class NodeRow:
     """One node. `mid` and `batch` are what its Node status offers now. An unknown amount is null.
 
@@ -44,6 +58,7 @@ class NodeRow:
     `reported` is the time of the agent's last report (RFC 3339), and `report_reason` why the agent sent it.
     `history_percent` is the percentage of the cold-start period that the node's history covers. `prod_used` is the part
     of `used` that `predicted_peak` predicts: usage without the pods of Mid, Batch and Free.
+    `prod_slowed` has the resources that Prod pods wait too long for.
     """
 
     name: str
@@ -63,6 +78,7 @@ class NodeRow:
     bound: Bounds | None = None
     history_percent: int | None = None
     prod_used: Amount | None = None
+    prod_slowed: list[ProdWaitRow] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -157,20 +173,6 @@ class PendingWriteRow:
 
 
 @dataclass(frozen=True)
-class ProdWaitRow:
-    """How long Prod pods wait for a resource, in percent of their time; `baseline_percent` without Mid and Batch.
-
-    They wait too long since `since` (RFC 3339), null while they do not.
-    """
-
-    resource: str
-    wait_percent: float | None
-    baseline_percent: float | None
-    since: str | None
-    sentence: str
-
-
-@dataclass(frozen=True)
 class Explained:
     """Every term of one node's offers. `resources` are those of Mid, which `tiers` contains as well.
 
@@ -241,6 +243,7 @@ def row(state: KnownNode) -> NodeRow:
         report_reason=report.reason if report else "",
         history_percent=report.history_percent if report else None,
         prod_used=_amount(report.prod_usage if report else None),
+        prod_slowed=[each for each in _prod_waits(report) if each.since is not None],
     )
 
 
@@ -263,8 +266,12 @@ def explained(state: KnownNode, cluster: str = "") -> Explained:
         cluster=cluster,
         prediction=None if report is None else node_prediction.answer(report),
         pressure=None if state.pressed is None else pressure_row(state.pressed),
-        prod_waits=[] if report is None else [_prod_wait(*each) for each in report.prod_waits.items()],
+        prod_waits=_prod_waits(report),
     )
+
+
+def _prod_waits(report: NodeReport | None) -> list[ProdWaitRow]:
+    return [] if report is None else [_prod_wait(*each) for each in report.prod_waits.items()]
 
 
 def _prod_wait(resource: str, of: ProdWaiting) -> ProdWaitRow:

@@ -16,6 +16,7 @@ const directionOf = ({ wanted, mid }) => {
 const shortWhy = node => {
   const { bound, wanted, history_percent: learned } = node;
   if (!bound) return "undecided";
+  if (node.prod_slowed?.length && !WITHHELD.has(bound.cpu)) return "Prod slowed";
   if (bound.cpu === "stale" && !node.reported) return "no report yet";
   if (typeof learned === "number" && learned < 100 && !WITHHELD.has(bound.cpu) && !(wanted && wanted.cpu_milli)) return `learning ${learned} %`;
   const words = [bound.cpu, bound.memory].map(each => BOUND_WORDS[each] || each.replaceAll("_", " "));

@@ -145,6 +145,7 @@ def test_the_table_tells_what_is_known_of_every_node(url: str) -> None:
         "bound": {"cpu": "reclaimable", "memory": "reclaimable"},
         "history_percent": 0,
         "prod_used": {"cpu_milli": 500, "memory_bytes": 2 * GIB},
+        "prod_slowed": [],
     }
     assert (second["wanted"], second["bound"], second["history_percent"]) == (None, None, None)
     assert (second["name"], second["used"], second["reason"]) == (HOSTILE, None, "not decided yet")

@@ -183,6 +183,7 @@ def test_five_thousand_nodes_come_in_pages_of_fifty() -> None:
         ({"wanted": amount(3, 8)}, "peak ↓"),
         ({"wanted": amount(4.2, 8)}, "peak"),
         ({"wanted": amount(0, 0), "history_percent": 40}, "learning 40 %"),
+        ({"prod_slowed": [{"resource": "cpu"}]}, "Prod slowed"),
         ({"bound": {"cpu": "stale", "memory": "stale"}, "reported": None}, "no report yet"),
         (
             {"bound": {"cpu": "stale", "memory": "stale"}, "reported": TIMES[0], "wanted": None, "history_percent": 0},

@@ -92,6 +92,7 @@ def test_an_explanation_has_a_sentence_for_each_resource_whether_it_is_slowed_or
     assert cpu.sentence.startswith("Prod pods wait too long for cpu since 2023-11-14T22:12:20Z: 34 % of their time")
     assert memory.sentence == "Prod pods wait for memory 2.5 % of their time, 1.25 % without Mid and Batch"
     assert (cpu.since, memory.since) == ("2023-11-14T22:12:20Z", None)
+    assert answers.row(state).prod_slowed == [cpu]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from deploy.top import detail, lines
 from deploy.top.history import MOST_SAMPLES, ShownHistory
 from deploy.top.nodes import Sorting, chosen, total
 from manager.nodeside import answers
-from manager.nodeside.answers import Amount, Bounds, NodeRow, Nodes
+from manager.nodeside.answers import Amount, Bounds, NodeRow, Nodes, ProdWaitRow
 from manager.nodeside.decisions import KnownNode
 from manager.nodeside.noderesource import explain, report
 from manager.nodeside.noderesource.explain import Known
@@ -145,6 +145,29 @@ def test_a_node_that_offers_nothing_says_so_in_few_words(
     row = answers.row(KnownNode(node(), NodeRequests(), decision, None))
     assert (lines.why(row), lines.why_in_full(row)) == (short, in_full)
     assert detail.text(row, [], 100).endswith(f"Why: {in_full}")
+
+
+SLOWED = ProdWaitRow("cpu", 43.0, 1.0, "2026-01-01T00:00:00Z", "Prod pods wait too long for cpu since midnight: 43 %")
+
+
+def test_a_node_whose_prod_is_slowed_says_so_with_share_and_time() -> None:
+    row = changed(prod_slowed=[SLOWED, replace(SLOWED, resource="memory", wait_percent=None)])
+    assert printed(80, row)[1].endswith(" 9s Prod slowed")
+    assert lines.why_in_short(row) == (
+        "Prod slowed: cpu 43 % since 2026-01-01T00:00:00Z, memory - since 2026-01-01T00:00:00Z"
+    )
+    assert chosen([ROW, row], Sorting.NAME, containing="slowed") == [row]
+    assert detail.text(changed(prod_slowed=[SLOWED]), [], 80).endswith(f"Why: {SLOWED.sentence}; {ROW.reason}")
+
+
+def test_a_reason_that_has_the_sentence_does_not_repeat_it() -> None:
+    row = changed(prod_slowed=[SLOWED], reason=f"cpu 0 by held; nothing more is lent: {SLOWED.sentence}")
+    assert lines.why_in_full(row) == row.reason
+
+
+@pytest.mark.parametrize("bound", [None, *(Bounds(each, each) for each in ("stale", "disabled", "unreadable"))])
+def test_a_report_that_does_not_count_slows_nothing(bound: Bounds | None) -> None:
+    assert "slowed" not in lines.why(changed(prod_slowed=[SLOWED], bound=bound))
 
 
 @pytest.mark.parametrize(
