@@ -36,14 +36,17 @@ def keep(path: Path, measure: str, rows: Iterable[Row], *, whole: bool = True) -
 
 
 def table(figures: Figures) -> str:
-    """The Markdown table of the documentation, in the order of the measures."""
+    """The Markdown table of the documentation, in the order of the measures. A baseline is described once in a row."""
     lines = [f"| {' | '.join(HEADINGS)} |", "|---" * len(HEADINGS) + "|"]
+    above = ""
     for name, figure in figures.items():
         if figure["measure"].startswith(OF_ITS_OWN):
             continue
         unit, target, ratio = figure["unit"], figure["target"], figure["ratio"]
+        baseline = "the same" if figure["baseline"] == above else figure["baseline"]
+        above = figure["baseline"]
         cells = [name, f"{figure['value']:.3g} {unit}", "" if target is None else f"{target:g}"]
-        cells += [f"{figure['baseline']}: {figure['baseline_value']:.3g}", "" if ratio is None else f"{ratio:.2g}"]
+        cells += [f"{baseline}: {figure['baseline_value']:.3g}", "" if ratio is None else f"{ratio:.2g}"]
         lines.append(f"| {' | '.join([*cells, figure.get('peers', '')])} |")
     return "\n".join(lines)
 

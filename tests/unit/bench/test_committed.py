@@ -34,5 +34,5 @@ def test_what_a_measure_finds_replaces_what_it_found_before_whatever_the_names(t
     assert list(found) == ["plan -> 2,626 nodes", "other"]
     assert committed.table(found).split("\n")[2:] == [
         "| plan -> 2,626 nodes | 1 s | 1 | plain: 4 | 0.25 | theirs: 9 s |",
-        "| other | 1 s |  | plain: 0 |  |  |",
+        "| other | 1 s |  | the same: 0 |  |  |",
     ]
