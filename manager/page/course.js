@@ -4,6 +4,7 @@
 const MAX_SAMPLES = 240;
 const LEAST_SPAN = 60000; // milliseconds that a plot covers at least
 const PLOTTED = ["used", "requested", "predicted_peak", "mid"];
+const TOTAL = ""; // the cluster's name among the nodes' in the course
 const COURSES = [...PLOTTED, "prod_used"];
 const HORIZON = 86400; // seconds that a promise is for, where its model says nothing else
 const SCALES = { cpu_milli: 1000, memory_bytes: 2 ** 30 }; // of a core, and of a GiB
@@ -135,6 +136,17 @@ const ticksOf = top => {
 const trimmed = (value, digits) => value.toLocaleString("en", { maximumFractionDigits: digits });
 const percentage = value => value === null ? "unknown" : `${trimmed(value, 2)} %`;
 const inUnit = value => value === null ? "–" : value < 10 ? value.toFixed(2) : value < 1000 ? value.toFixed(1) : trimmed(value, 0);
+const lasting = seconds => seconds < 60 ? `${seconds} s` : seconds < 3600 ? `${trimmed(seconds / 60, 1)} min` :
+  seconds < 172800 ? `${trimmed(seconds / 3600, 1)} h` : `${trimmed(seconds / 86400, 1)} days`;
+
+// How a total has changed since it was first known; nothing before that is ten minutes ago.
+const trendOf = (course, amount) => {
+  if (!COURSES.includes(amount)) return "";
+  const [cores, gib] = Object.keys(SCALES).map(key => courseOf(course, TOTAL, amount, key));
+  const first = cores.findIndex(value => value !== null), seconds = Math.round((course.times.at(-1) - course.times[first]) / 1000);
+  const change = values => (values.at(-1) - values[first]).toLocaleString("en", { maximumFractionDigits: 1, signDisplay: "exceptZero" });
+  return seconds >= 600 && cores.at(-1) !== null ? `${change(cores)} cores, ${change(gib)} GiB in ${lasting(seconds)}` : "";
+};
 
 const drawn = (tag, attributes = {}, text = "") => {
   const made = document.createElementNS("http://www.w3.org/2000/svg", tag);

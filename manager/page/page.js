@@ -172,9 +172,6 @@ const lined = (table, heads, lines) => {
   return table;
 };
 
-const lasting = seconds => seconds < 60 ? `${seconds} s` : seconds < 3600 ? `${trimmed(seconds / 60, 1)} min` :
-  seconds < 172800 ? `${trimmed(seconds / 3600, 1)} h` : `${trimmed(seconds / 86400, 1)} days`;
-
 const promised = ({ model, prior, promises, shadows, withdrawals, recommended, problem }) => {
   if (!problem && !promises.length) return [];
   const said = [element("h3", "", "Promises")];
@@ -247,6 +244,7 @@ const drawTotals = nodes => {
     if (known.length || !nodes.length) {
       tile.append(element("strong", "", `${trimmed(sum("cpu_milli") / 1000, 1)} cores`), element("span", "", memory(sum("memory_bytes"))));
       if (amount !== "allocatable" && known.some(node => node.allocatable)) tile.append(element("span", "tag", `${share("cpu_milli")} CPU, ${share("memory_bytes")} memory`));
+      if (trendOf(course, amount)) tile.append(element("span", "tag", trendOf(course, amount)));
       if (known.length < nodes.length) tile.append(element("span", "tag", `of ${known.length} of ${nodes.length} nodes`));
       if (amount === "mid" && whyMoreMid(nodes)) tile.append(element("span", "tag", whyMoreMid(nodes)));
     } else {
@@ -255,8 +253,6 @@ const drawTotals = nodes => {
     return tile;
   }));
 };
-
-const TOTAL = ""; // the cluster's name among the nodes' in the course
 
 const drawCourse = total => {
   if (!coursePlots) {

@@ -113,6 +113,31 @@ def test_a_sparkline_of_fewer_samples_fills_the_whole_course_and_says_nothing_of
 
 
 @needs_node_js
+def test_the_trend_of_a_total_is_what_it_has_changed_by_since_it_was_first_known() -> None:
+    def trend(minutes: list[int], totals: list[float | None]) -> str:
+        rows = [None if total is None else row("", used=total) for total in totals]
+        found = run(
+            """(() => {
+              const course = makeCourse();
+              minutes.forEach((at, index) => record(course, at * 60000, [["", rows[index] || {}]]));
+              return ["used", "mid", "batch"].map(amount => trendOf(course, amount));
+            })()""",
+            minutes=minutes,
+            rows=rows,
+        )
+        assert found[2] == ""
+        assert isinstance(found[0], str)
+        return found[0]
+
+    assert trend([0, 5, 10], [2, 4, 3]) == "+1 cores, +2 GiB in 10 min"
+    assert trend([0, 5, 90], [None, 4, 3.5]) == "-0.5 cores, -1 GiB in 1.4 h"
+    assert trend([0, 5, 30], [3, 4, 3]) == "0 cores, 0 GiB in 30 min"
+    assert trend([0, 9], [2, 3]) == ""
+    assert trend([0, 5, 30], [3, 4, None]) == ""
+    assert trend([0, 30], [None, None]) == ""
+
+
+@needs_node_js
 def test_without_a_memory_a_course_begins_with_the_page() -> None:
     found = run(
         """(() => {
