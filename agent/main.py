@@ -31,7 +31,7 @@ from agent.states_informer.informer import StatesInformer
 from agent.telemetry import node
 from agent.telemetry.cost import CostCollector
 from agent.telemetry.scrape import Scrape, ScrapeCollector
-from shared import access, memory, telemetry, termination, web
+from shared import access, memory, names, telemetry, termination, web
 from shared import settings as settings_loader
 from shared.clock import Clock, SystemClock
 from shared.errors import InvalidInput
@@ -159,6 +159,7 @@ class Agent:
             clock,
             second=lambda: self._advisor.second,
             thresholds=lambda: self._reporter.thresholds,
+            waited_seconds=lambda: self._reporter.prod_waits.waited_seconds(names.CPU),
         )
         registry.register(EnforcerCollector(publisher, Path(settings.enforcer_status_dir), clock))
         return publisher

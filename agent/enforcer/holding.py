@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from agent.enforcer import orders
 from agent.enforcer.orders import ContainerOrder, PodOrder
+from agent.enforcer.prod_first import BestEffortCpu
 from agent.metric_cache.series import Usage
 from agent.states_informer.pods import NOTHING, NodePod
 from shared import names
@@ -42,6 +43,28 @@ def best_effort_milli(
     left = capacity_milli * thresholds.cpu_suppress_threshold_percent / 100 - used * MILLI_PER_CORE - system_milli
     least = capacity_milli * thresholds.cpu_suppress_min_percent / 100
     return int(max(0.0, left, least))
+
+
+def best_effort_cpu(
+    capacity_milli: int,
+    node_pods: Iterable[NodePod],
+    pod_orders: Iterable[PodOrder],
+    usages: Mapping[str, Usage],
+    thresholds: ResourceThresholds,
+) -> BestEffortCpu | None:
+    """The use of best-effort pods, by whether they hold Mid or Batch; None if none of them does."""
+    tiers = {each.uid: each for each in pod_orders if each.qos is KubeQoS.BEST_EFFORT}
+    if not tiers:
+        return None
+    used, others = 0.0, 0.0
+    for each in node_pods:
+        if each.uid in tiers and each.uid in usages:
+            used += usages[each.uid].cpu_cores
+        elif each.uid in usages and pods.kube_qos(each.pod) is KubeQoS.BEST_EFFORT:
+            others += usages[each.uid].cpu_cores
+    of_mid = sum(each.cpu_milli for each in tiers.values() if each.tier is Tier.MID)
+    held = max(of_mid, capacity_milli * thresholds.cpu_suppress_min_percent // 100)
+    return BestEffortCpu(int(used * MILLI_PER_CORE), held, int(others * MILLI_PER_CORE), capacity_milli)
 
 
 def _pod_order(of: NodePod) -> PodOrder:

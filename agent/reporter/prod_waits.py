@@ -49,7 +49,7 @@ _SLOWED_SECONDS = CounterFamily(
 
 
 class ProdWaits:
-    """For one thread. `last` is the last judgement, None where waits are not measured."""
+    """For one thread, but for `waited_seconds`. `last` is the last judgement, None where waits are not measured."""
 
     def __init__(self, cache: MetricCache, clock: Clock, registry: CollectorRegistry) -> None:
         self.last: JudgedWaits | None = None
@@ -96,6 +96,16 @@ class ProdWaits:
             return True
         sampled = self._cache.aggregate_one(_NODE_CPU, Aggregation.COUNT, _CERTAIN_SECONDS) or 0
         return False if sampled >= _CERTAIN_SECONDS / 2 and any(pod.running and pod.lends for pod in pods) else None
+
+    def waited_seconds(self, resource: str) -> float | None:
+        """The time since Prod last waited too long for the resource; None unless it is slowed. For any thread.
+
+        Without a baseline it is not known that others are the reason, so then it is None, too.
+        """
+        known = None if self.last is None else self.last.waits.get(resource)
+        if known is None or not known.is_learned or known.since is None or known.last is None:
+            return None
+        return max(0.0, self._clock.now() - known.last)
 
     def restore(self, reported: nodemetric.Interference | None) -> None:
         """Takes over from an earlier process what this one has not learned yet."""

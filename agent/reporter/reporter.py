@@ -87,7 +87,7 @@ class Reporter:
         self._predict_server = predict_server
         self._clock = clock
         self._means = means
-        self._prod_waits = ProdWaits(cache, clock, registry)
+        self.prod_waits = ProdWaits(cache, clock, registry)
         self._base = self._policy = policy.from_settings(settings)
         self._policy_problem = ""
         self._thresholds, self._thresholds_problem = thresholds.OFF, ""
@@ -139,7 +139,7 @@ class Reporter:
         now, current = self._clock.monotonic(), self._policy
         synced = self._states.synced
         self._began = self._began or synced
-        waits = self._prod_waits.judge(self._states.pods(), self._thresholds) if synced else None
+        waits = self.prod_waits.judge(self._states.pods(), self._thresholds) if synced else None
         slowed = waits.slowed if waits is not None else ()
         pressed = self._pressure(self._cache.second(), slowed) if synced else None
         is_urgent = pressed is not None or bool(slowed)
@@ -216,9 +216,9 @@ class Reporter:
             source=means.source,
             by_cgroups=means.source != PROCESS_TREES,
             enforcer=means.enforcer,
-            prod_waits=self._prod_waits.is_measured(pods),
+            prod_waits=self.prod_waits.is_measured(pods),
         )
-        waits = self._prod_waits.last
+        waits = self.prod_waits.last
 
         def made(reported: list[NodePod], under: Circumstances) -> tuple[NodeMetricReport, bytes]:
             told = conditions(prediction, under, before, now)
@@ -242,7 +242,7 @@ class Reporter:
             logger.warning("the last report cannot be read: %s", error)
             return None
         if listed:
-            self._prod_waits.restore(listed[0].interference)
+            self.prod_waits.restore(listed[0].interference)
         return listed[0].conditions if listed else ()
 
     def _listed(self) -> list[ReportedNodeMetric]:

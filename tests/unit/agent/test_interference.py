@@ -120,6 +120,21 @@ def test_slowed_seconds_are_counted_by_resource() -> None:
     assert node.value("prod_wait_baseline_ratio", resource="cpu") == pytest.approx(0.02, abs=0.005)
 
 
+def test_the_time_since_prod_waited_is_known_while_it_is_slowed_beyond_a_baseline() -> None:
+    node, without = Watched(), Watched()
+    node.passed(int(LEARNED_SECONDS) + 10, lends=False, prod_cpu_wait=0.0, prod_memory_wait=0.0, prod_throttled_pods=0)
+    assert node.waits.waited_seconds(names.CPU) is None
+    for each in (node, without):
+        each.passed(WINDOW_SECONDS, prod_cpu_wait=0.6, prod_memory_wait=0.0, prod_throttled_pods=0)
+    assert node.waits.waited_seconds(names.CPU) == 0
+    node.clock.advance(3)
+    assert node.waits.waited_seconds(names.CPU) == 3
+    assert node.waits.waited_seconds(names.MEMORY) is None
+    assert without.waits.waited_seconds(names.CPU) is None
+    node.passed(1, lends=False, prod_cpu_wait=0.6, prod_memory_wait=0.0, prod_throttled_pods=0)
+    assert node.waits.waited_seconds(names.CPU) is None
+
+
 def test_time_that_the_hypervisor_takes_concludes_nothing() -> None:
     node = Watched()
     found = certain(node.passed(30, prod_cpu_wait=0.9, prod_memory_wait=0.0, prod_throttled_pods=0, cpu_steal=0.2))

@@ -1,6 +1,6 @@
 """The agent tells the enforcer what pods hold and what is left, and nothing that it does not know."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -32,7 +32,9 @@ def agent(tmp_path: Path) -> Iterator[Reporting]:
         yield made
 
 
-def publisher(agent: Reporting, directory: Path, thresholds: ResourceThresholds) -> Publisher:
+def publisher(
+    agent: Reporting, directory: Path, thresholds: ResourceThresholds, waited: Callable[[], float | None] = lambda: None
+) -> Publisher:
     return Publisher(
         directory,
         agent.states,
@@ -40,6 +42,7 @@ def publisher(agent: Reporting, directory: Path, thresholds: ResourceThresholds)
         agent.clock,
         second=agent.cache.second,
         thresholds=lambda: thresholds,
+        waited_seconds=waited,
     )
 
 
@@ -70,6 +73,45 @@ def test_what_is_left_to_best_effort_pods_is_told_with_the_nodes_capacity(agent:
     assert registry.get_sample_value("headroom_agent_enforcer_writes_total", {"outcome": "written"}) == 9
     (tmp_path / status.FILE).write_text("{")
     assert registry.get_sample_value("headroom_agent_enforcer_age_seconds") is None
+
+
+def test_while_prod_waits_too_long_less_is_left_to_best_effort_pods_and_then_as_much_as_before(
+    agent: Reporting, tmp_path: Path
+) -> None:
+    agent.usage = Usage(1.5, 2**30)  # of either pod
+    agent.pass_seconds(10)
+    waited: list[float | None] = [0.0]
+    publishing = publisher(agent, tmp_path, ResourceThresholds(enable=True), lambda: waited[0])
+    publishing.publish()
+    assert certain(certain(orders.read(tmp_path)).suppress).cpu_milli == 750
+    registry = CollectorRegistry()
+    registry.register(EnforcerCollector(publishing, tmp_path, agent.clock))
+    assert registry.get_sample_value("headroom_agent_prod_first_cpu_cores") == 0.75
+    waited[0] = None
+    for _ in range(170):
+        agent.pass_seconds(1)
+        publishing.publish()
+    assert certain(certain(orders.read(tmp_path)).suppress).cpu_milli == 2700
+    assert registry.get_sample_value("headroom_agent_prod_first_cpu_cores") is None
+
+
+def test_a_policy_that_is_turned_off_ends_the_cap(agent: Reporting, tmp_path: Path) -> None:
+    agent.pass_seconds(10)
+    policy = [ResourceThresholds(enable=True)]
+    publishing = Publisher(
+        tmp_path,
+        agent.states,
+        agent.cache,
+        agent.clock,
+        second=agent.cache.second,
+        thresholds=lambda: policy[0],
+        waited_seconds=lambda: 0.0,
+    )
+    publishing.publish()
+    assert publishing.cap is not None
+    policy[0] = ResourceThresholds()
+    publishing.publish()
+    assert publishing.cap is None
 
 
 def test_a_node_that_cannot_be_read_is_not_told_so_that_its_quota_goes(agent: Reporting, tmp_path: Path) -> None:
