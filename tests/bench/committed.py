@@ -36,13 +36,18 @@ def keep(path: Path, measure: str, rows: Iterable[Row], *, whole: bool = True) -
 
 
 def table(figures: Figures) -> str:
-    """The Markdown table of the documentation, in the order of the measures. A baseline is described once in a row."""
+    """The Markdown table of the documentation, in the order of the measures.
+
+    Of a measure with a target only rows with a target or peers are shown. A baseline is described once in a row.
+    """
+    with_target = {figure["measure"] for figure in figures.values() if figure["target"] is not None}
     lines = [f"| {' | '.join(HEADINGS)} |", "|---" * len(HEADINGS) + "|"]
     above = ""
     for name, figure in figures.items():
-        if figure["measure"].startswith(OF_ITS_OWN):
-            continue
         unit, target, ratio = figure["unit"], figure["target"], figure["ratio"]
+        beside_a_target = target is None and figure["measure"] in with_target and not figure.get("peers")
+        if beside_a_target or figure["measure"].startswith(OF_ITS_OWN):
+            continue
         baseline = "the same" if figure["baseline"] == above else figure["baseline"]
         above = figure["baseline"]
         cells = [name, f"{figure['value']:.3g} {unit}", "" if target is None else f"{target:g}"]
