@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from agent.main import Agent
+from agent.metrics_advisor.source import UsageSource
 from agent.predict_server.calibration import HOUR_SECONDS
 from agent.reporter import reporter
 from agent.settings import AgentSettings
@@ -52,6 +53,7 @@ from shared.telemetry import Loops
 from tests.simulation import cloud as clouds
 from tests.simulation.disk import Disk
 from tests.simulation.faults import AGENT, API_SERVER, CLOUD, MANAGER, USERS, Fault, FaultKind, Faults, Strike
+from tests.simulation.loads import LoadedSource, Loads
 from tests.simulation.network import ApiServer, Journal, NoServer, SimulatedTransport
 from tests.simulation.stand_ins import Event, seeded
 from tests.simulation.users import Users
@@ -163,6 +165,9 @@ class Cluster(Strike):
         self.disk.install()
         self._numbers = itertools.count()
         self.users: Users | None = None
+        hour_seconds = self.size.prediction_hour_seconds
+        surprised = self.node_names[: self.size.agents] if hour_seconds < HOUR_SECONDS else []
+        self.loads = {node: Loads(self.client(USERS), self.seed, node, hour_seconds) for node in surprised}
         self.store: Store | None = None
 
     def start(self) -> None:
@@ -182,13 +187,6 @@ class Cluster(Strike):
             CLOUD: [CLOUD],
             USERS: [USERS],
         }
-
-    @property
-    def agent_pods(self) -> dict[str, list[str]]:
-        """The names of the pods on each node with a real agent."""
-        numbered = enumerate(self.node_names[: self.size.agents])
-        pods: dict[str, Any] = {node: workloads.sample_pods(node, number) for number, node in numbered}
-        return {node: [each["metadata"]["name"] for each in own] for node, own in pods.items()}
 
     @property
     def node_names(self) -> list[str]:
@@ -357,7 +355,9 @@ class Cluster(Strike):
                 prediction_hour_seconds=self.size.prediction_hour_seconds,
             )
             clock = SystemClock()
-            source = SimulatedSource(node, workloads.NODE_SIZE, clock, speed=1.0)
+            source: UsageSource = SimulatedSource(node, workloads.NODE_SIZE, clock, speed=1.0)
+            if node in self.loads:
+                source = LoadedSource(source, self.loads[node], workloads.NODE_SIZE)
             serve: Any = NoServer
             agent = process.own["agent"] = Agent(
                 given, self.client(target), source, clock, CollectorRegistry(), serve=serve

@@ -5,6 +5,7 @@ simulated minutes.
 is answered by a line of JSON. A simulation that hangs is killed SECONDS after its start.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -80,5 +81,6 @@ def main(patience_seconds: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    with contextlib.suppress(BrokenPipeError):  # a search that was killed reads no answers
+        main(int(sys.argv[1]))
     os._exit(0)  # as in `__main__`

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from agent.predict_server.debts import Debts
 from deploy.local.apiserver import disruption
 from manager.autoscaler.actuation import group_writer
@@ -172,6 +174,12 @@ def _forgive_debts() -> None:
     _set(Debts, "of_arrays", of_arrays)
 
 
+def _withhold_nothing() -> None:
+    """Broken promises are counted, and the next ones are as if they were not."""
+    _set(Debts, "withheld", lambda self: np.minimum(self.debt, 0.0))
+    _set(Debts, "ends_run", lambda self, time: np.zeros(len(self.debt), np.bool_))
+
+
 DEFECTS = {
     "a floor that forgets pods": Defect(_forget_floors, (invariants.FLOOR,), seed=3),
     "an eviction that is repeated": Defect(_evict_again, (invariants.EVICTED, invariants.BACKOFF)),
@@ -193,5 +201,11 @@ DEFECTS = {
     "a drain that ends before its pods do": Defect(_trust_the_drain, (protection.DRAINED,), seed=2),
     "a restart that forgives a debt": Defect(
         _forgive_debts, (promises.DEBT,), flags=("--prediction-hour=10", "--kinds=KILL", "--gap=40", "--no-liveness")
+    ),
+    "a debt that withholds nothing": Defect(
+        _withhold_nothing,
+        (promises.TARGET, promises.OWED),
+        minutes=40,
+        flags=("--prediction-hour=10", "--agents=2", "--kinds=KILL", "--gap=60", "--no-liveness"),
     ),
 }

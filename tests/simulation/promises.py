@@ -1,5 +1,5 @@
-"""What agents promise: a restart forgives no debt, no more promises break than the target and the debt allow, and runs
-of broken ones end.
+"""What agents promise: a restart forgives no debt, no more promises break than the target and the debt allow, and debts
+and runs of broken promises have an upper bound.
 
 Both are read from what an agent reports of its promises, by node, horizon and resource.
 """
@@ -14,6 +14,7 @@ from tests.simulation.virtual import Process
 
 DEBT = "A debt of broken promises outlives a restart (docs/explanation/prediction.md)."
 TARGET = "Of T promises for H hours at a target a, at most a T + 4.1 H + 1 break, from whichever of them on (debts.py)."
+OWED = "At most H / STEP + H + 1 promises for H hours are owed: none made at a debt of 1 breaks (debts.py)."
 RUN = "At most max(H + 12, 2 H + 4) promises for H hours break in a row (agent/predict_server/debts.py)."
 
 ROUNDED_PROMISES = 0.5  # by a report, and by outcomes that a stepped clock has put into the same hour
@@ -60,6 +61,7 @@ class PromiseChecks:
             if known and known[-1].write.process is not write.process:
                 self._check_restart(f"{node} {resource} for {hours:g} h", known, found)
             self._check_share(node, hours, resource, found)
+            self._check_owed(f"{node} {resource} for {hours:g} h", hours, found)
             self._check_run(node, hours, resource, found)
             known.append(found)
 
@@ -73,6 +75,12 @@ class PromiseChecks:
             self.report(
                 TARGET, f"{node} has broken {what}, {most:.1f} at most; {found.broken} of {found.outcomes} in all"
             )
+
+    def _check_owed(self, what: str, hours: float, found: Promised) -> None:
+        """Unlike the share, this counts broken promises whose outcome a gap in the samples has taken."""
+        most = hours / STEP + hours + 1 + ROUNDED_PROMISES
+        if found.owed > most:
+            self.report(OWED, f"{what} owes {found.owed:.1f} promises, {most:.1f} at most")
 
     def _check_run(self, node: str, hours: float, resource: str, found: Promised) -> None:
         """Counts those between two reports of which all are broken."""

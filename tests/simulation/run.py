@@ -31,7 +31,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         "--prediction-hour",
         type=int,
         default=3600,
-        help="seconds of an hour of the agents' prediction; below 3600 the usage of their pods changes by the hour",
+        help="seconds of an hour of the agents' prediction; below 3600 there are loads that surprise them",
     )
     parser.add_argument("--drifts", action="store_true", help="clocks drift, too")
     parser.add_argument("--budgets", action="store_true", help="users protect pods by disruption budgets")
@@ -128,9 +128,8 @@ def main(argv: Sequence[str], home: Path) -> int:
         cluster.users = users.start(cluster.client("users"), options.seed, cluster.node_names)
         if options.budgets:
             WORLD.spawn(users.Budgets(cluster.client("users"), options.seed).run, "budgets")
-        if options.prediction_hour < 3600 and cluster.agent_pods:
-            loads = users.Loads(cluster.client("users"), options.seed, cluster.agent_pods, options.prediction_hour)
-            WORLD.spawn(loads.run, "loads")
+        for node, loads in cluster.loads.items():
+            WORLD.spawn(loads.run, f"loads of {node}")
         cluster.faults.schedule(drawn, cluster)
 
     WORLD.spawn(begin, "begin", Process("users"))

@@ -19,7 +19,7 @@ from tests.simulation.conftest import PATIENCE_SECONDS
 from tests.simulation.disk import Disk
 from tests.simulation.nursery import Nursery
 from tests.simulation.planted import DEFECTS
-from tests.simulation.promises import DEBT, RUN, TARGET, PromiseChecks, Written
+from tests.simulation.promises import DEBT, OWED, RUN, TARGET, PromiseChecks, Written
 from tests.simulation.virtual import EPOCH, Process, World
 from tests.support.apiserver import ROOT
 
@@ -143,6 +143,16 @@ def test_good_promises_from_before_do_not_excuse_those_that_break_now() -> None:
         assert not reported
         checks.check("node", told(outcomes, broken=broken, owed=3.0), Written(60.0 * number, process, 0.0))
     assert reported == [TARGET]
+
+
+@pytest.mark.parametrize(("owed", "rules"), [(5.4, []), (5.6, [OWED])])
+def test_a_debt_that_keeps_no_promise_from_breaking_is_named_though_gaps_take_the_outcomes(
+    owed: float, rules: list[str]
+) -> None:
+    reported: list[str] = []
+    checks = PromiseChecks(lambda rule, what: reported.append(rule), 3600)
+    checks.check("node", told(10, broken=2, owed=owed), Written(0.0, Process("agent"), 0.0))
+    assert reported == rules
 
 
 def test_a_run_of_broken_promises_that_does_not_end_is_named() -> None:

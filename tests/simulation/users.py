@@ -7,12 +7,10 @@ import contextlib
 import json
 import random
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 from deploy.local.options import ProfileName
 from deploy.local.profile import PROFILES, colocation_config
-from deploy.local.simulated import workloads
-from deploy.local.simulated.curves import Curve
 from shared import names
 from shared.clock import SystemClock
 from shared.errors import HeadroomError
@@ -28,7 +26,6 @@ MEAN_PAUSE_SECONDS = 30.0
 MOST_PODS = 40
 APPS = ("web", "batch")
 PROTECTED_SECONDS = 90.0  # the mean time until a user changes a disruption budget
-STEADY_HOURS = 12  # the mean time until pods use more or less; shorter than that a node learns nothing else
 _CPU_MILLI = (250, 500, 1000, 2000)
 _MEMORY_MIB = (256, 1024, 2048)
 
@@ -181,35 +178,6 @@ class Budgets:
                 "spec": {"minAvailable": least, "selector": {"matchLabels": {"app": app}}},
             }
             self._client.create(PODDISRUPTIONBUDGETS, budget, NAMESPACE)
-
-
-class Loads:
-    """What makes the pods of nodes use more than they have used, one by one or together, and then as little as before.
-
-    `pods` are their names by node; `hour_seconds` is an hour of the prediction.
-    """
-
-    def __init__(self, client: Client, seed: int, pods: Mapping[str, Sequence[str]], hour_seconds: float) -> None:
-        self._client = client
-        self._chance = seeded("loads", seed)
-        self._pods = pods
-        self._pause_seconds = STEADY_HOURS * hour_seconds
-
-    def run(self) -> None:
-        clock = SystemClock()
-        while True:
-            clock.wait(threading.Event(), self._chance.expovariate(1 / self._pause_seconds))
-            pods = self._pods[self._chance.choice(sorted(self._pods))]
-            curve, concerned = self._chance.choices(
-                ((Curve.BURNER, [self._chance.choice(pods)]), (Curve.BURNER, pods), (Curve.STEADY, pods)), (4, 1, 1)
-            )[0]
-            for pod in concerned:
-                with contextlib.suppress(HeadroomError):
-                    self._client.patch(PODS, pod, _following(curve), workloads.NAMESPACE)
-
-
-def _following(curve: Curve) -> dict[str, object]:
-    return {"metadata": {"annotations": {names.ANNOTATION_USAGE_CURVE: curve.value}}}
 
 
 def start(client: Client, seed: int, nodes: list[str]) -> Users:
