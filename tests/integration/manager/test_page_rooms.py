@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from tests.unit.manager import page_manager
 from tests.unit.manager.objects import NOW
 
 SMALL, LARGE = 9, 300
+MINUTE_MILLISECONDS = 60_000
 NODE = page_manager.name_of(3)
 STALE = page_manager.name_of(1)
 ROOMS = {
@@ -132,16 +134,25 @@ def test_a_room_loads_only_what_it_shows(page: Page, urls: dict[int, str]) -> No
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("room", ["", "nodes", "cost"])
-def test_a_tab_receives_less_than_5_kb_a_second_in_its_first_minute(page: Page, room: str) -> None:
-    """The answer about 300 nodes differs each time. The page itself counts, too."""
+def test_a_tab_receives_less_than_5_kb_a_second_in_its_first_minute(tmp_path: Path, room: str) -> None:
+    """The answer about 300 nodes differs each time. The page itself counts, too. The tab has a virtual clock, which
+    goes on at once while nothing is being loaded, and stops after a minute: no other test can use this tab.
+    """
     loaded = """[...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")]"""
+    browser.installed()
     seconds = itertools.count()
-    with page_manager.served(LARGE, now=lambda: NOW + next(seconds)) as url:
+    with (
+        page_manager.served(LARGE, now=lambda: NOW + next(seconds)) as url,
+        contextlib.closing(Browser(tmp_path)) as shown,
+    ):
+        page = shown.page
         enter(page, url, room)
-        eventually(lambda: page.evaluate("performance.now()") > 60_000, 120.0, 0.5)
+        left = max(1.0, MINUTE_MILLISECONDS + 100 - page.evaluate("performance.now()"))
+        page.call("Emulation.setVirtualTimePolicy", policy="pauseIfNetworkFetchesPending", budget=left)
+        eventually(lambda: page.evaluate("performance.now()") > MINUTE_MILLISECONDS, 120.0)
         received = page.evaluate(f"{loaded}.reduce((sum, each) => sum + each.transferSize, 0)")
         answers = page.evaluate(f"{loaded}.filter(each => each.name.includes('/api/')).length")
-        page.open("about:blank")
+    assert page.problems == [], "of the console"
     assert answers > 8
     assert received < 60 * 5000
 
