@@ -3,7 +3,9 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from manager.nodeside.noderesource import explain, report
+import msgspec
+
+from manager.nodeside.noderesource import explain, prod_first, report
 from manager.nodeside.noderesource.explain import Decision, Known
 from manager.nodeside.noderesource.report import NodeReport
 from manager.nodeside.policy import ClusterPolicy, next_policy
@@ -74,5 +76,8 @@ class NodeSide:
     def decision(self, name: str) -> Decision:
         """The offers of an existing node."""
         node = self._nodes[name]
-        known = Known.from_pods(node, self.requested(name), self.pods(name))
-        return explain.decide(node, self.report(name), known, self.strategy(node), self._now)
+        known, reported = Known.from_pods(node, self.requested(name), self.pods(name)), self.report(name)
+        if reported is not None:
+            lessons = prod_first.lessons(reported.prod_waits, self.policy.thresholds_of(node))
+            known = msgspec.structs.replace(known, lessons=lessons)
+        return explain.decide(node, reported, known, self.strategy(node), self._now)

@@ -2,6 +2,7 @@
 
     slowed      from when the share that they waited is the threshold above the baseline, as a mean of ten seconds,
                 until it has been less than half of the threshold above it for a minute
+    of a day    the share of time in which Prod was slowed beyond a learned baseline; a day ago counts 37 % of now
     baseline    the 95th percentile of that share on this node without pods that hold Mid or Batch
 
 Where the hypervisor takes CPUs, Prod waits for these, so nothing is concluded about CPU meanwhile.
@@ -23,6 +24,8 @@ LEARNED_SECONDS: Final = 120.0  # without Mid and Batch, before a baseline count
 STEAL_SHARE: Final = 0.05
 
 _QUANTILE = 0.95
+_DAY_SECONDS = 86_400.0
+_LEAST_SHARE = 0.00001  # of a day, about a second: less is not reported
 _STEP = 0.001  # of the baseline a second: it rises by ten points in two minutes, and falls by as many in half an hour
 _SERIES = {names.CPU: Metric.PROD_CPU_WAIT, names.MEMORY: Metric.PROD_MEMORY_WAIT}
 
@@ -32,7 +35,7 @@ class WaitState:
     """What is known of one resource. Shares are 0 to 1, times Unix seconds.
 
     `since` is set while Prod is slowed, `last` is the last time at which it waited too long. `share` is the present
-    one, None without one.
+    one, None without one. `slowed_share` is the share of a day in which Prod was slowed.
     """
 
     share: float | None = None
@@ -40,6 +43,7 @@ class WaitState:
     learned_seconds: float = 0.0
     since: float | None = None
     last: float | None = None
+    slowed_share: float = 0.0
 
     @property
     def is_learned(self) -> bool:
@@ -68,6 +72,15 @@ def judged(
 
     With a `threshold` of 1 Prod is never slowed.
     """
+    after = _judged(before, share, threshold, lends, now, seconds)
+    is_slowed = after.since is not None and after.is_learned
+    moved = (is_slowed - before.slowed_share) * min(1.0, seconds / _DAY_SECONDS)
+    return replace(after, slowed_share=before.slowed_share + moved)
+
+
+def _judged(
+    before: WaitState, share: float | None, threshold: float, lends: bool, now: float, seconds: float
+) -> WaitState:
     last = None if before.last is None else min(before.last, now)  # the clock may have been set back
     since = None if before.since is None else min(before.since, now)
     after = replace(before, share=share, since=since if lends else None, last=last)
@@ -113,6 +126,7 @@ def report(of: JudgedWaits) -> nodemetric.Interference:
                 baseline_percent=_percent(each.baseline) if each.is_learned else None,
                 since=time(each.since),
                 last_time=time(each.last),
+                slowed_percent=None if each.slowed_share < _LEAST_SHARE else f"{each.slowed_share * 100:.3f}",
             )
             for resource, each in of.waits.items()
         ),
@@ -128,13 +142,19 @@ def restored(reported: nodemetric.Interference) -> dict[str, WaitState]:
     def time(text: str | None) -> float | None:
         return None if text is None else durations.instant(text)
 
+    def share(resource: str, text: str | None) -> float:
+        percent = float(text or 0)
+        if not 0 <= percent <= 100:
+            raise ValueError(f"waits[{resource}] has a percentage of {text}")
+        return percent / 100
+
     found = {}
     for each in reported.waits:
-        percent = float(each.baseline_percent or 0)
-        if each.resource not in _SERIES or not 0 <= percent <= 100:
-            raise ValueError(f"waits[{each.resource}].baselinePercent is {each.baseline_percent}")
+        if each.resource not in _SERIES:
+            raise ValueError(f"waits[{each.resource}] is of no known resource")
+        baseline, slowed = (share(each.resource, text) for text in (each.baseline_percent, each.slowed_percent))
         learned = 0.0 if each.baseline_percent is None else LEARNED_SECONDS
-        found[each.resource] = WaitState(None, percent / 100, learned, time(each.since), time(each.last_time))
+        found[each.resource] = WaitState(None, baseline, learned, time(each.since), time(each.last_time), slowed)
     return found
 
 

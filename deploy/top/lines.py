@@ -1,10 +1,10 @@
 """One line for each node, 80 columns wide unless there is room for more. Pure."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from manager.nodeside.answers import Amount, Bounds, NodeRow, Nodes, ProdWaitRow
-from manager.nodeside.noderesource import explain
+from manager.nodeside.noderesource import explain, mid
 from shared.names import Tier
 
 UNKNOWN = "-"
@@ -101,7 +101,7 @@ def why(row: NodeRow) -> str:
         return NO_REPORT
     if _is_learning(row, row.bound):
         return f"learning {row.history_percent}%"
-    words = (_WORDS.get(bound, bound.replace("_", " ")) for bound in (row.bound.cpu, row.bound.memory))
+    words = (_named(_WORDS, bound) for bound in (row.bound.cpu, row.bound.memory))
     return "/".join(dict.fromkeys(words)) + _direction(row)
 
 
@@ -112,7 +112,10 @@ def why_in_short(row: NodeRow) -> str:
         return f"{SLOWED}: {', '.join(waits)}"
     if row.bound is None or _waits_for_report(row) or _is_learning(row, row.bound):
         return why(row)
-    cpu, memory = (_PHRASES.get(bound, bound.replace("_", " ")) for bound in (row.bound.cpu, row.bound.memory))
+    cpu, memory = (
+        _named(_PHRASES, bound) + (", less since Prod was slowed" if mid.LESSON in bound else "")
+        for bound in (row.bound.cpu, row.bound.memory)
+    )
     return (cpu if cpu == memory else f"CPU: {cpu}; memory: {memory}") + _direction(row)
 
 
@@ -125,6 +128,12 @@ def why_in_full(row: NodeRow) -> str:
     reason = row.reason.removeprefix(f"{explain.DEGRADED_REASONS[Tier.MID]}: ")
     unsaid = (each.sentence for each in _slowed(row) if each.sentence not in reason)
     return "; ".join((*unsaid, reason))
+
+
+def _named(texts: Mapping[str, str], bound: str) -> str:
+    """The text of what decides, apart from what is withheld since Prod was slowed."""
+    decides = bound.replace(f" - {mid.LESSON}", "")
+    return texts.get(decides, decides.replace("_", " "))
 
 
 def _slowed(row: NodeRow) -> list[ProdWaitRow]:

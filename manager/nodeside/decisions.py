@@ -17,6 +17,7 @@ from manager.nodeside.noderesource.buffer import NOTHING_LEARNED, Learner
 from manager.nodeside.noderesource.damping import Damping
 from manager.nodeside.noderesource.explain import Decision, Known, Offer
 from manager.nodeside.noderesource.holdings import NOTHING_LATELY, Holding
+from manager.nodeside.noderesource.mid import NO_LESSONS
 from manager.nodeside.noderesource.plausibility import ReportHistory
 from manager.nodeside.noderesource.report import NodeReport
 from manager.nodeside.noderesource.situation import NodeFacts
@@ -222,13 +223,15 @@ class NodeDecisions:
             requested = self._caches.requested(name)
             memory.past = memory.past.after_report(report.updated if report else None, requested.prod)
             above_batch, held = self._above_batch(name, memory), self._find_holdings(node, memory)
-            known = Known(requested, above_batch, memory.was_ahead, memory.past.most_requested, held)
+            thresholds = self._caches.policy.thresholds_of(node)
+            lessons = NO_LESSONS if report is None else prod_first.lessons(report.prod_waits, thresholds)
+            known = Known(requested, above_batch, memory.was_ahead, memory.past.most_requested, held, lessons)
             learned, facts = memory.learner.learned, standing.facts
             decision = explain.decide(
                 node, report, known, strategy, now, tiers=self._tiers, learned=learned, facts=facts
             )
             decision = _confirmed(memory, decision)
-            why = "" if report is None else self._why_paused(node, report, now)
+            why = "" if report is None else prod_first.hold(report.prod_waits, report.update_time, thresholds, now)
             decision = explain.paused(decision, why) if why else decision
         except Exception as error:  # whatever data caused it, a failed decision must not leave an offer in place
             decision = explain.failed(error, self._tiers, now)
@@ -240,11 +243,6 @@ class NodeDecisions:
             )
         memory.failures = failures
         return strategy, decision
-
-    def _why_paused(self, node: Node, report: NodeReport, now: float) -> str:
-        """Why nothing is lent anew on the node; empty if something may be."""
-        thresholds = self._caches.policy.thresholds_of(node)
-        return prod_first.hold(report.prod_waits, report.update_time, thresholds, now)
 
     def _standing(self, node: Node, memory: NodeHistory) -> CachedNodeConfig:
         """The cached facts. Most looks follow a report, with Node and policy unchanged."""
@@ -323,7 +321,7 @@ def _learn(memory: NodeHistory, mid: Offer, decision: Decision) -> None:
     report = None if decision.observed is None else decision.observed.report
     if report is not None and report.updated != memory.learned_from:
         memory.learned_from = report.updated
-        memory.learner.learn(mid.resources.plus(mid.held_back))
+        memory.learner.learn(mid.resources.plus(mid.held_back).plus(mid.taught))
 
 
 def _outlasting(decision: Decision) -> str:

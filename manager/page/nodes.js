@@ -19,7 +19,7 @@ const shortWhy = node => {
   if (node.prod_slowed?.length && !WITHHELD.has(bound.cpu)) return "Prod slowed";
   if (bound.cpu === "stale" && !node.reported) return "no report yet";
   if (typeof learned === "number" && learned < 100 && !WITHHELD.has(bound.cpu) && !(wanted && wanted.cpu_milli)) return `learning ${learned} %`;
-  const words = [bound.cpu, bound.memory].map(each => BOUND_WORDS[each] || each.replaceAll("_", " "));
+  const words = [bound.cpu, bound.memory].map(each => each.replace(" - prod_slowed_lately", "")).map(each => BOUND_WORDS[each] || each.replaceAll("_", " "));
   return [...new Set(words)].join("/") + (wanted ? directionOf(node) : "");
 };
 

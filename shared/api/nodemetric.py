@@ -187,7 +187,8 @@ class ProdWait(Wire, frozen=True):
     """The share of their time that Prod pods waited for a resource, in percent as decimals.
 
     `baseline_percent` is the same without pods of Mid and Batch on the node, absent until learned. Prod is slowed from
-    `since` on, absent while it is not; at `last_time` it last waited too long (RFC 3339).
+    `since` on, absent while it is not; at `last_time` it last waited too long (RFC 3339). `slowed_percent` is the
+    share of a day in which Prod was slowed, in percent as decimals; a day ago counts 37 % of now, absent while it is 0.
     """
 
     resource: str = ""
@@ -195,6 +196,7 @@ class ProdWait(Wire, frozen=True):
     baseline_percent: str | None = None
     since: str | None = None
     last_time: str | None = None
+    slowed_percent: str | None = None
 
 
 class Interference(Wire, frozen=True):

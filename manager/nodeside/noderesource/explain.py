@@ -11,6 +11,7 @@ from manager.nodeside.noderesource import batch, holdings, mid, plausibility, si
 from manager.nodeside.noderesource.batch import Above
 from manager.nodeside.noderesource.buffer import Learned
 from manager.nodeside.noderesource.holdings import Holding
+from manager.nodeside.noderesource.prod_first import Lesson
 from manager.nodeside.noderesource.report import NodeReport
 from manager.nodeside.noderesource.situation import NodeFacts, NodeSituation
 from manager.pods import NOTHING, NodeRequests, PodRecord
@@ -50,10 +51,10 @@ NOTHING_HELD: Mapping[Tier, Holding] = {}
 class Offer(msgspec.Struct, frozen=True):
     """The offer to one tier; `resources` None removes the tier from the node.
 
-    `held_back` is the buffer's part, `margin` the part that stays free. `floor` is what pods on the node hold of it,
-    `beyond` are bound pods that do not count in it; see `holdings`. `paused` is why nothing is lent anew, empty where
-    something may be. `say` makes the sentence of `reason`, lazily, since
-    most decisions are never read.
+    `held_back` is the buffer's part, `taught` what is withheld since Prod was slowed, `margin` the part that stays
+    free. `floor` is what pods on the node hold of it, `beyond` are bound pods that do not count in it; see `holdings`.
+    `paused` is why nothing is lent anew, empty where something may be. `say` makes the sentence of `reason`, lazily,
+    since most decisions are never read.
     """
 
     resources: Resources | None
@@ -64,6 +65,7 @@ class Offer(msgspec.Struct, frozen=True):
     floor: Resources = NOTHING
     beyond: tuple[PodRecord, ...] = ()
     paused: str = ""
+    taught: Resources = NOTHING
 
     @property
     def reason(self) -> str:
@@ -149,7 +151,8 @@ class Decision(msgspec.Struct, frozen=True):
 class Known(msgspec.Struct, frozen=True):
     """The known facts about one node's pods, and the time of a report that once was in the future.
 
-    `prod_requested_lately` is the recent maximum of the requests of pods above Mid; see `plausibility`.
+    `prod_requested_lately` is the recent maximum of the requests of pods above Mid; see `plausibility`. `lessons` are
+    what the node withholds of Mid, by resource; see `prod_first`.
     """
 
     requested: NodeRequests = NO_REQUESTS
@@ -157,6 +160,7 @@ class Known(msgspec.Struct, frozen=True):
     was_ahead: float | None = None
     prod_requested_lately: Resources = NOTHING
     held: Mapping[Tier, Holding] = NOTHING_HELD
+    lessons: Mapping[str, Lesson] = mid.NO_LESSONS
 
     @classmethod
     def from_pods(cls, node: Node, requested: NodeRequests, pods: Collection[PodRecord]) -> "Known":
@@ -237,7 +241,7 @@ def _decided(
         undecided = {tier: _withheld(UNDECIDED, UNDECIDED_REASON) for tier in tiers}
         return Decision(undecided, now, hold=True, observed=observed, expires_at=expires_at)
     formulas = {
-        Tier.MID: partial(_mid, strategy.strategy, observed, learned),
+        Tier.MID: partial(_mid, strategy.strategy, observed, learned, known.lessons),
         Tier.BATCH: partial(_batch, strategy.strategy, observed, known.above_batch, node.metadata.name),
     }
     offers = {tier: _guarded(tier, formulas[tier]) for tier in tiers}
@@ -303,10 +307,12 @@ def _located(error: Exception) -> str:
     return f"{type(error).__name__}: {error}{where}"
 
 
-def _mid(strategy: ColocationStrategy, observed: NodeSituation, learned: Learned | None) -> Offer:
-    explained = mid.calculate(strategy, observed, learned)
-    held_back = Resources(_last(explained.cpu, mid.BUFFER), _last(explained.memory, mid.BUFFER))
-    return Offer(_results(explained), explained, held_back, partial(mid.reason, explained))
+def _mid(
+    strategy: ColocationStrategy, observed: NodeSituation, learned: Learned | None, lessons: Mapping[str, Lesson]
+) -> Offer:
+    explained = mid.calculate(strategy, observed, learned, lessons)
+    held_back, taught = (_taken_last(explained, name) for name in (mid.BUFFER, mid.LESSON))
+    return Offer(_results(explained), explained, held_back, partial(mid.reason, explained), taught=taught)
 
 
 def _batch(strategy: ColocationStrategy, observed: NodeSituation, above: Above, node: str) -> Offer:
@@ -326,10 +332,13 @@ def _results(explained: Explanation) -> Resources:
     return Resources(explained.cpu.result, explained.memory.result)
 
 
-def _last(explained: ResourceExplanation, name: str) -> int:
-    """The last term, if it has that name."""
-    last = explained.terms[-1]
-    return last.value if last.name == name else 0
+def _taken_last(explained: Explanation, name: str) -> Resources:
+    """The amounts of the term with that name, which is among the last two if there is one."""
+    cpu, memory = (
+        next((term.value for term in each.terms[-2:] if term.name == name), 0)
+        for each in (explained.cpu, explained.memory)
+    )
+    return Resources(cpu, memory)
 
 
 def _margin(explained: ResourceExplanation) -> int:

@@ -14,6 +14,7 @@ import msgspec
 
 from manager.nodeside.noderesource import plausibility, rounding
 from manager.nodeside.noderesource.buffer import Learned
+from manager.nodeside.noderesource.prod_first import Lesson
 from manager.nodeside.noderesource.report import NodeReport
 from manager.nodeside.noderesource.rounding import GIGA, percent
 from manager.nodeside.noderesource.situation import NodeSituation
@@ -29,9 +30,11 @@ REQUESTED = "prod_requested"
 ALLOCATABLE = "allocatable"
 PEAK = "prod_peak"
 LIMIT = "reclaimable_limit"
+LESSON = "prod_slowed_lately"
 BUFFER = "buffer"
 STATIC_RESERVED = "static_reserved"
 UNALLOCATED_RATIO = "unallocated_ratio"
+NO_LESSONS: Mapping[str, Lesson] = {}
 _NOT_REPORTED = NodeReport("", "", "", NodeMetricSpec())
 
 # Host applications of these classes take capacity from Mid; those without a class do not count.
@@ -80,6 +83,7 @@ class _Inputs(msgspec.Struct, frozen=True, gc=False):
     unallocated_percent: int
     buffer_permille: int
     buffer_source: str
+    lesson: Lesson | None
 
     @property
     def capacity(self) -> int:
@@ -108,13 +112,20 @@ class _Inputs(msgspec.Struct, frozen=True, gc=False):
         return limit, (Term(LIMIT, limit, self.axis.unit, source),)
 
 
-def calculate(strategy: ColocationStrategy, situation: NodeSituation, learned: Learned | None = None) -> Explanation:
+def calculate(
+    strategy: ColocationStrategy,
+    situation: NodeSituation,
+    learned: Learned | None = None,
+    lessons: Mapping[str, Lesson] = NO_LESSONS,
+) -> Explanation:
     """The Mid offer under the strategy's formula; freshness is not judged here. An unknown reclaimable counts as 0.
 
-    `learned` is the buffer of this node, for `midBuffer: auto`. See `reason` for the sentence.
+    `learned` is the buffer of this node, for `midBuffer: auto`; `lessons` are what it withholds by resource, since Prod
+    has been slowed. See `reason` for the sentence.
     """
     cpu_held, memory_held = _held_back(strategy, learned)
-    cpu, memory = _along(_CPU, strategy, situation, cpu_held), _along(_MEMORY, strategy, situation, memory_held)
+    cpu = _along(_CPU, strategy, situation, cpu_held, lessons)
+    memory = _along(_MEMORY, strategy, situation, memory_held, lessons)
     match strategy.formula:
         case MidFormula.UPSTREAM if strategy.mid_reclaim_mode == STATIC:
             return Explanation(_static(cpu), _static(memory))
@@ -144,7 +155,8 @@ def _said(axis: _Axis, explained: ResourceExplanation) -> str:
     if not explained.bound.startswith(RECLAIMABLE) or PEAK not in said:
         return head
     held_back = f", buffer {said[BUFFER]}" if explained.bound.endswith(BUFFER) else ""
-    return f"{head} (requested {said[REQUESTED]}, peak {said[PEAK]}{held_back})"
+    lesson = f", {said[LESSON]} withheld since Prod was slowed" if LESSON in said else ""
+    return f"{head} (requested {said[REQUESTED]}, peak {said[PEAK]}{lesson}{held_back})"
 
 
 def message(resource: str, explained: ResourceExplanation, *, exact: bool = False) -> str:
@@ -159,7 +171,8 @@ def message(resource: str, explained: ResourceExplanation, *, exact: bool = Fals
     shown = exactly if exact else rounding.whole(unit)
     amount = {name: shown(each) for name, each in value.items()}
     head = f"midAllocatable[{axis.message_name}]:{shown(explained.result)}"
-    buffer = f" - buffer:{amount[BUFFER]}" if exact and value.get(BUFFER) else ""
+    buffer = f" - prodSlowed:{amount[LESSON]}" if exact and value.get(LESSON) else ""
+    buffer += f" - buffer:{amount[BUFFER]}" if exact and value.get(BUFFER) else ""
     if STATIC_RESERVED in value:
         return (
             f"{head} = min(nodeCapacity:{amount['capacity']} * staticReservedPercent:{ratio[STATIC_RESERVED]}, "
@@ -184,7 +197,7 @@ def _evaluated(value: Mapping[str, int], of: rounding.Shown) -> Decimal:
     else:
         unused = min(of(value.get(LIMIT, value[RECLAIMABLE])), of(value["node_unused"]))
         uncapped = max(Decimal(0), unused) + of(value["unallocated"]) * rounding.fraction(value[UNALLOCATED_RATIO])
-    return min(uncapped, cap) - of(value.get(BUFFER, 0))
+    return min(uncapped, cap) - of(value.get(LESSON, 0)) - of(value.get(BUFFER, 0))
 
 
 def _held_back(strategy: ColocationStrategy, learned: Learned | None) -> tuple[tuple[int, str], tuple[int, str]]:
@@ -198,7 +211,13 @@ def _held_back(strategy: ColocationStrategy, learned: Learned | None) -> tuple[t
     return (cpu.permille, cpu.source), (memory.permille, memory.source)
 
 
-def _along(axis: _Axis, strategy: ColocationStrategy, situation: NodeSituation, held: tuple[int, str]) -> _Inputs:
+def _along(
+    axis: _Axis,
+    strategy: ColocationStrategy,
+    situation: NodeSituation,
+    held: tuple[int, str],
+    lessons: Mapping[str, Lesson],
+) -> _Inputs:
     is_cpu = axis is _CPU
     report = situation.report or _NOT_REPORTED
     return _Inputs(
@@ -210,6 +229,7 @@ def _along(axis: _Axis, strategy: ColocationStrategy, situation: NodeSituation, 
         strategy.mid_static_cpu_reserved_percent if is_cpu else strategy.mid_static_memory_reserved_percent,
         strategy.mid_unallocated_percent or 0,
         *held,
+        lessons.get(axis.resource),
     )
 
 
@@ -295,7 +315,12 @@ def _cap(of: _Inputs, capacity: int, cap: int) -> tuple[Term, ...]:
 
 
 def _buffered(of: _Inputs, terms: list[Term], bound: str, offered: int) -> ResourceExplanation:
-    """The offer less the share of midBuffer; a learned share is shown even while it is 0."""
+    """The offer less what a lesson withholds, and less the share of midBuffer, which is shown even while it is 0."""
+    if of.lesson is not None:
+        taught = offered * (1000 - of.lesson.permille) // 1000
+        terms.append(Term(LESSON, offered - taught, of.axis.unit, of.lesson.source))
+        bound = f"{bound} - {LESSON}" if taught < offered else bound
+        offered = taught
     if not of.buffer_source:
         return ResourceExplanation(tuple(terms), bound, offered)
     kept = offered * (1000 - of.buffer_permille) // 1000

@@ -3,6 +3,8 @@
     hold    while Prod is slowed, and for five minutes after it last waited too long: nothing is lent anew
     evict   once it has been slowed for 15 s, while it waits: a quarter of what Mid and Batch use, again after 20 s
     free    otherwise
+    teach   5 % of the Mid of that resource is withheld for each minute a day that Prod was slowed beyond 0.1 %, at most
+            50 %. The agent's share of a day fades, so Mid comes back slowly
 
 The agent judges whether Prod is slowed (see its `interference`) with a minute of hysteresis, and reports the times, so
 this needs no memory and survives a restart. Without Mid or Batch pods no node is slowed; without a baseline none is
@@ -24,6 +26,10 @@ PATIENCE_SECONDS = 15.0
 COOL_DOWN_SECONDS = 20.0  # the agent's mean of ten seconds, and the time that a pod takes to end
 RELEASED_SHARE = 4  # of what Mid and Batch use, one part of this many goes at a time
 
+OBJECTIVE_PERCENT = 0.1  # of a day, that Prod may be slowed
+MOST_WITHHELD_PERMILLE = 500
+
+_PERMILLE_A_PERCENT = 720  # 50 for a minute, of which a percent of a day has 14.4
 _WAITING_SECONDS = 5.0  # between the report and the last time that Prod waited too long, for it to wait still
 _SKEW_SECONDS = 60.0
 _RESOURCES = (names.CPU, names.MEMORY)
@@ -44,6 +50,21 @@ class ProdWaiting(NamedTuple):
     baseline_percent: float | None
     since: float | None
     last: float | None
+    slowed_percent: float = 0.0
+
+
+class Lesson(NamedTuple):
+    """What a node withholds of Mid, in thousandths, since lending has slowed Prod for this share of a day."""
+
+    permille: int
+    slowed_percent: float
+
+    @property
+    def source(self) -> str:
+        return (
+            f"{self.permille / 10:g} % less, since Prod was slowed for {self.slowed_percent:g} % of a day, beyond the "
+            f"{OBJECTIVE_PERCENT:g} % that it may be (NodeMetric {{node}} status.interference)"
+        )
 
 
 class Standing(NamedTuple):
@@ -67,6 +88,7 @@ def read(wire: nodemetric.Interference | None, *, source: str) -> Mapping[str, P
             _percent(each.baseline_percent, source, f"{field}.baselinePercent"),
             _time(each.since, source, f"{field}.since"),
             _time(each.last_time, source, f"{field}.lastTime"),
+            _percent(each.slowed_percent, source, f"{field}.slowedPercent") or 0.0,
         )
     return found
 
@@ -100,6 +122,19 @@ def hold(
     """Why nothing is lent anew; empty if something may be."""
     found = (standing(resource, of, reported_at, thresholds, now) for resource, of in waits.items())
     return "; ".join(each.why for each in found if each.step is not Step.FREE)
+
+
+def lessons(waits: Mapping[str, ProdWaiting], thresholds: ResourceThresholds | None) -> Mapping[str, Lesson]:
+    """By resource, where Mid is withheld."""
+    if thresholds is None or not thresholds.evicts or thresholds.ignores_waits:
+        return {}
+    found = {}
+    for resource, of in waits.items():
+        beyond = max(0.0, of.slowed_percent - OBJECTIVE_PERCENT)
+        permille = min(MOST_WITHHELD_PERMILLE, round(_PERMILLE_A_PERCENT * beyond))
+        if permille:
+            found[resource] = Lesson(permille, of.slowed_percent)
+    return found
 
 
 def to_release(used: int) -> int:

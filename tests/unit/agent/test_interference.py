@@ -23,6 +23,7 @@ from tests.unit.agent.test_pressure import held
 
 NOW = 1_700_000_000.0
 THRESHOLD = 0.1
+DAY = 86_400
 SHARES = st.one_of(st.none(), st.floats(0, 1))
 
 
@@ -71,6 +72,7 @@ def test_prod_is_never_slowed_without_mid_and_batch_and_not_for_longer_than_the_
         now += seconds
         state = judged(state, share, threshold=THRESHOLD, lends=lends, now=now, seconds=seconds)
         assert 0 <= state.baseline <= 1
+        assert 0 <= state.slowed_share <= 1
         if lends and share is not None and share - state.baseline >= THRESHOLD / 2:
             bad_at = now
         assert lends or state.since is None
@@ -85,6 +87,23 @@ def test_a_clock_that_jumps_leaves_no_time_in_the_future(steps: list[tuple[float
         state = judged(state, share, threshold=THRESHOLD, lends=True, now=now, seconds=1)
         assert state.since is None or state.since <= now
         assert state.last is None or state.last <= now
+
+
+def test_time_slowed_counts_as_a_share_of_a_day_that_fades() -> None:
+    learned = WaitState(learned_seconds=LEARNED_SECONDS)
+    slowed = passed(learned, 0.5, 144, lends=True)
+    assert slowed.slowed_share * DAY == pytest.approx(144, rel=0.01)
+    ended = replace(slowed, since=None, last=None)
+    after = ended
+    for hour in range(24):
+        after = judged(after, 0.0, threshold=THRESHOLD, lends=True, now=NOW + 3600 * hour, seconds=3600)
+    assert after.slowed_share == pytest.approx(0.37 * slowed.slowed_share, rel=0.05)
+
+
+def test_without_a_baseline_no_time_counts_as_slowed() -> None:
+    slowed = passed(WaitState(), 0.5, 144, lends=True)
+    assert slowed.since is not None
+    assert slowed.slowed_share == 0
 
 
 class Watched:
@@ -161,6 +180,10 @@ def test_what_is_reported_is_taken_over_by_the_next_process() -> None:
     again = certain(later.passed(1, prod_cpu_wait=0.6, prod_memory_wait=0.0, prod_throttled_pods=0))
     assert again.waits[names.CPU].since is not None
     assert again.waits[names.CPU].baseline == pytest.approx(found.waits[names.CPU].baseline, abs=1e-3)
+    slowed = found.waits[names.CPU].slowed_share
+    assert slowed > 0
+    assert again.waits[names.CPU].slowed_share == pytest.approx(slowed + 1 / DAY, abs=1e-5)
+    assert [each.slowed_percent is not None for each in wire.waits] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -171,6 +194,7 @@ def test_what_is_reported_is_taken_over_by_the_next_process() -> None:
         ProdWait("cpu", baseline_percent="101"),
         ProdWait("cpu", baseline_percent="x"),
         ProdWait("cpu", since="yesterday"),
+        ProdWait("cpu", slowed_percent="101"),
     ],
 )
 def test_what_no_agent_writes_is_not_taken_over(odd: ProdWait) -> None:

@@ -242,6 +242,14 @@ def test_one_object_that_is_dated_ahead_does_not_make_the_others_old(tmp_path: P
     assert cpu_of(answer(path, name="n2")) == 0
 
 
+def test_what_is_withheld_since_prod_was_slowed_is_a_term(tmp_path: Path) -> None:
+    waits = "  interference: {waits: [{resource: cpu, waitPercent: '1', slowedPercent: '0.450'}]}\n"
+    thresholds = """, resource-threshold-config: '{"clusterStrategy": {"enable": true, "evictEnabled": true}}'}"""
+    path = written(tmp_path, NODE, METRIC + waits, CONFIG.replace("'}", f"'{thresholds}"), POD)
+    assert cpu_of(answer(path)) == 748
+    assert "25.2 % less, since Prod was slowed for 0.45 % of a day" in " ".join(answer(path, style="table").split())
+
+
 def test_pods_that_hold_more_than_there_is_are_named(tmp_path: Path) -> None:
     path = written(tmp_path, NODE, METRIC, CONFIG, POD, MID_POD)
     assert "Mid is short: pods request cpu 3 and memory 0 MiB, the node can offer cpu 1 " in answer(path, style="table")

@@ -295,18 +295,32 @@ def _offering(resources: Collection[str]) -> Node:
     return node(mid=dict.fromkeys(resources, "7"))
 
 
-def test_while_prod_is_slowed_nothing_is_lent_anew_and_five_minutes_later_it_is_again() -> None:
+def evicting_world() -> World:
     world = World(offers="mid")
-    world.known.policy = policy.next_policy(
-        world.known.policy,
-        ConfigMap(
-            data={
-                names.CONFIG_KEY_COLOCATION: '{"enable": true}',
-                names.CONFIG_KEY_THRESHOLDS: '{"clusterStrategy": {"enable": true, "evictEnabled": true}}',
-            }
-        ),
-        source="cm",
-    )
+    data = {
+        names.CONFIG_KEY_COLOCATION: '{"enable": true}',
+        names.CONFIG_KEY_THRESHOLDS: '{"clusterStrategy": {"enable": true, "evictEnabled": true}}',
+    }
+    world.known.policy = policy.next_policy(world.known.policy, ConfigMap(data=data), source="cm")
+    return world
+
+
+def test_a_node_where_lending_has_slowed_prod_lends_less_and_does_not_learn_that_as_a_change_of_its_offer() -> None:
+    world = evicting_world()
+    for percent in (0.0, 0.45, 0.0, 1.0) * 10:
+        world.report("2")
+        waits = {"cpu": ProdWaiting(1.0, 1.0, None, None, percent)}
+        world.known.reported = msgspec.structs.replace(certain(world.known.reported), prod_waits=waits)
+        decided = world.decisions.decide(world.node).decision.offers[Tier.MID]
+        world.clock.advance(60)
+    assert certain(decided.resources) == Resources(1000, GIB)
+    assert decided.taught == Resources(1000, 0)
+    assert certain(world.decisions.history_of("n1")).learner.learned.cpu.permille == 0
+    assert "cpu 1 by reclaimable - prod_slowed_lately" in decided.reason
+
+
+def test_while_prod_is_slowed_nothing_is_lent_anew_and_five_minutes_later_it_is_again() -> None:
+    world = evicting_world()
     world.report("2")
     world.look()
     assert world.mid() == Resources(2000, GIB)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from manager.nodeside.noderesource import mid
 from manager.nodeside.noderesource.buffer import Learned, Share
+from manager.nodeside.noderesource.prod_first import Lesson
 from manager.nodeside.noderesource.situation import NodeSituation
 from manager.pods import NOTHING, NodeRequests
 from shared.api.colocation import ColocationStrategy, MidFormula
@@ -187,6 +188,31 @@ def test_a_learned_buffer_holds_back_its_share_and_says_where_it_comes_from(
         assert "the last 40 steps" in each.terms[-1].source
 
 
+@given(STRATEGIES, SITUATIONS, st.integers(1, 500), st.integers(0, 200))
+def test_a_lesson_withholds_its_share_before_the_buffer_does_and_says_why(
+    strategy: ColocationStrategy, seen: NodeSituation, permille: int, buffer: int
+) -> None:
+    learned, lessons = Learned(Share(buffer, 40), Share(buffer, 40)), {"cpu": Lesson(permille, 0.4)}
+    before = mid.calculate(msgspec.structs.replace(strategy, mid_buffer="off"), seen)
+    found = mid.calculate(msgspec.structs.replace(strategy, mid_buffer="auto"), seen, learned, lessons)
+    without = mid.calculate(msgspec.structs.replace(strategy, mid_buffer="auto"), seen, learned)
+    taught = before.cpu.result * (1000 - permille) // 1000
+    assert found.cpu.result == taught * (1000 - buffer) // 1000
+    assert found.memory == without.memory
+    (term,) = (each for each in found.cpu.terms if each.name == mid.LESSON)
+    assert term.value == before.cpu.result - taught
+    assert "since Prod was slowed for 0.4 % of a day" in term.source
+
+
+def test_the_sentence_has_what_is_withheld() -> None:
+    seen = situation(reclaimable=Resources(1000, GIB), peak=(3000, GIB), prod=Resources(4000, 2 * GIB))
+    found = mid.calculate(ColocationStrategy(mid_buffer="off"), seen, None, {"cpu": Lesson(250, 0.45)})
+    assert mid.reason(found) == (
+        "cpu 750m by reclaimable - prod_slowed_lately (requested 4, peak 3, 250m withheld since Prod was slowed), "
+        "memory 1.00 GiB by reclaimable (requested 2.00 GiB, peak 1.00 GiB)"
+    )
+
+
 def test_a_buffer_that_is_switched_off_learns_in_vain() -> None:
     amount, learned = Resources(1000, GIB), Learned(Share(200, 40), Share(200, 40))
     seen = situation(reclaimable=amount, prod=amount)
@@ -278,7 +304,9 @@ def test_every_sum_of_koordinators_formula_is_right_as_it_is_shown(
     strategy = msgspec.structs.replace(strategy, mid_formula=MidFormula.UPSTREAM)
     if not is_measured and seen.report is not None:
         seen = msgspec.structs.replace(seen, report=msgspec.structs.replace(seen.report, usage=None))
-    assert_sums_are_right(mid.reason(mid.calculate(strategy, seen, Learned(Share(permille, 40), Share(permille, 40)))))
+    learned, lessons = Learned(Share(permille, 40), Share(permille, 40)), {"cpu": Lesson(permille // 2, 0.4)}
+    for taught in ({}, lessons):
+        assert_sums_are_right(mid.reason(mid.calculate(strategy, seen, learned, taught)))
 
 
 @pytest.mark.parametrize(

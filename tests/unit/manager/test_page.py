@@ -204,6 +204,7 @@ def test_five_thousand_nodes_come_in_pages_of_fifty() -> None:
         ({}, "peak"),
         ({"bound": {"cpu": "reclaimable_limit", "memory": "reclaimable - buffer"}}, "requests/peak"),
         ({"bound": {"cpu": "prod_requested", "memory": "prod_requested"}}, "prod requested"),
+        ({"bound": {"cpu": "reclaimable - prod_slowed_lately", "memory": "cap"}}, "peak/cap"),
         ({"wanted": amount(5, 8)}, "peak ↑"),
         ({"wanted": amount(3, 8)}, "peak ↓"),
         ({"wanted": amount(4.2, 8)}, "peak"),

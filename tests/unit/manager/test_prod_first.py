@@ -1,6 +1,7 @@
 """While Mid and Batch slow Prod, their node lends nothing anew and evicts some of them; then it gives back."""
 
 import itertools
+import math
 import random
 from dataclasses import dataclass, field
 
@@ -20,6 +21,7 @@ from manager.nodeside.noderesource.explain import PROD_SLOWED, Offer
 from manager.nodeside.noderesource.prod_first import (
     COOL_DOWN_SECONDS,
     HOLD_SECONDS,
+    OBJECTIVE_PERCENT,
     PATIENCE_SECONDS,
     ProdWaiting,
     Step,
@@ -104,6 +106,7 @@ def test_an_explanation_has_a_sentence_for_each_resource_whether_it_is_slowed_or
         (ProdWait("memory", baseline_percent="-1"), "waits[memory].baselinePercent"),
         (ProdWait("cpu", since="yesterday"), "waits[cpu].since"),
         (ProdWait("cpu", last_time="99999-01-01T00:00:00Z"), "waits[cpu].lastTime"),
+        (ProdWait("cpu", slowed_percent="-1"), "waits[cpu].slowedPercent"),
     ],
 )
 def test_what_an_agent_cannot_have_measured_is_rejected_by_field_and_spoils_nothing_else(
@@ -117,6 +120,60 @@ def test_what_an_agent_cannot_have_measured_is_rejected_by_field_and_spoils_noth
     found = read(msgspec.structs.replace(reported, status=msgspec.structs.replace(reported.status, interference=wire)))
     assert found.problem is None
     assert not found.prod_waits
+
+
+def test_the_share_of_a_day_is_read_and_is_0_where_it_is_not_reported() -> None:
+    waits = (ProdWait("cpu", slowed_percent="0.450"), ProdWait("memory"))
+    found = prod_first.read(nodemetric.Interference(waits=waits), source="NodeMetric n1")
+    assert [found[each].slowed_percent for each in (CPU, MEMORY)] == [0.45, 0]
+
+
+def slowed(percent: float) -> dict[str, ProdWaiting]:
+    return {CPU: ProdWaiting(1.0, 1.0, None, None, percent)}
+
+
+@pytest.mark.parametrize(
+    ("percent", "permille"),
+    [
+        (0.0, 0),
+        (OBJECTIVE_PERCENT, 0),
+        (OBJECTIVE_PERCENT + 100 / 1440 + 1e-6, 50),
+        (0.45, 252),
+        (1.0, 500),
+        (100, 500),
+    ],
+)
+def test_each_minute_a_day_beyond_the_objective_withholds_five_percent_and_at_most_half(
+    percent: float, permille: int
+) -> None:
+    found = prod_first.lessons(slowed(percent), EVICTS)
+    assert {resource: each.permille for resource, each in found.items()} == ({CPU: permille} if permille else {})
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [None, ResourceThresholds(enable=True), msgspec.structs.replace(EVICTS, prod_wait_threshold_percent=100)],
+)
+def test_without_leave_of_the_policy_nothing_is_withheld(policy: ResourceThresholds | None) -> None:
+    assert not prod_first.lessons(slowed(1.0), policy)
+
+
+@examples(30)
+@given(safe=st.floats(0.2, 1.0), minutes=st.floats(0, 60))
+def test_each_day_that_hurts_is_followed_by_less_and_all_comes_back_when_none_does(safe: float, minutes: float) -> None:
+    """A day has some minutes in which Prod is slowed if more than a safe share of Mid is lent."""
+    share, lent = 0.0, 1.0
+    for _ in range(30):
+        hurts, before = lent > safe, lent
+        share = share * math.exp(-1) + (minutes / 1440 if hurts else 0.0)
+        found = prod_first.lessons(slowed(100 * share), EVICTS)
+        lent = 1 - (found[CPU].permille if found else 0) / 1000
+        assert 0.5 <= lent <= 1
+        assert lent >= before or hurts
+        assert lent < 1 or not hurts or minutes < 1.5
+    for _ in range(6):
+        share *= math.exp(-1)
+    assert not prod_first.lessons(slowed(100 * share), EVICTS)
 
 
 def report(

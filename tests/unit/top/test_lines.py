@@ -78,6 +78,11 @@ def test_the_reason_is_whole_at_every_width(width: int, why: str) -> None:
 def test_a_phrase_says_which_resource_is_decided_by_what() -> None:
     by_cap = changed(bound=Bounds("reclaimable - buffer", "cap"), wanted=Amount(1_000, 15 * GIB))
     assert lines.why_in_short(by_cap) == "CPU: requested less peak and buffer; memory: cap of the policy ↓"
+    taught = changed(bound=Bounds("reclaimable - prod_slowed_lately - buffer", "cap"))
+    assert lines.why(taught) == "peak/cap"
+    assert lines.why_in_short(taught) == (
+        "CPU: requested less peak and buffer, less since Prod was slowed; memory: cap of the policy"
+    )
     assert lines.why_in_short(changed(history_percent=37, wanted=Amount(0, 0), mid=Amount(0, 0))) == "learning 37%"
 
 
