@@ -13,7 +13,7 @@ import msgspec
 from deploy import dumps
 from deploy.access import ClusterContext
 from deploy.manager_api import ManagerApi
-from manager.autoscaler.plan_request import Overrides
+from manager.autoscaler.http.plan_request import Overrides
 from manager.autoscaler.reporting.answers import Plan
 from manager.autoscaler.reporting.group_rows import Groups
 from shared import settings as settings_module

@@ -199,7 +199,7 @@ class Manager:
         app.include_router(workloads.router(WorkloadTable(self._caches, clock, PodPeaks(client, clock).read)))
         app.include_router(workload_trends.router(self._workload_trends))
         if self._autoscaler is not None:
-            from manager.autoscaler import router
+            from manager.autoscaler.http import router
 
             app.include_router(router.router(self._autoscaler, given.autoscaler))
         return app

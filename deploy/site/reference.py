@@ -14,7 +14,7 @@ from agent.settings import AgentSettings
 from deploy.plan import PlanSettings
 from deploy.site import commands, metrics, python_api, source
 from manager import http
-from manager.autoscaler import router
+from manager.autoscaler.http import router
 from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from manager.nodeside import workloads
 from manager.nodeside.scheduling import explained, extender

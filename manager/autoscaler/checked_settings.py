@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from manager.autoscaler import node_groups
 from manager.autoscaler.cloudprovider import ownership, plugin
 from manager.autoscaler.cloudprovider.ownership import Ownership, SizeBounds
 from manager.autoscaler.cloudprovider.plugin import ProviderPlugin
@@ -16,7 +15,6 @@ from manager.autoscaler.estimator import limits
 from manager.autoscaler.estimator.limits import ResourceBounds
 from manager.autoscaler.expander import chain, ranking
 from manager.autoscaler.expander.chain import ExpanderPlugins
-from manager.autoscaler.node_groups import NodeGroup
 from manager.autoscaler.pricing import price_sources
 from manager.autoscaler.pricing.model import GIB, PricingModel
 from manager.autoscaler.scale_down.removal_status import GroupRules, ScaleDownRules
@@ -26,7 +24,9 @@ from manager.autoscaler.scale_up.options import EstimateRules, ScaleUpSettings, 
 from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from manager.autoscaler.settings.estimates import BackoffTimes
 from manager.autoscaler.settings.modes import Mode
+from manager.autoscaler.utilization import node_groups
 from manager.autoscaler.utilization import rules as utilization
+from manager.autoscaler.utilization.node_groups import NodeGroup
 from shared.errors import InvalidInput
 
 logger = logging.getLogger(__name__)

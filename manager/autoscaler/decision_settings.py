@@ -9,7 +9,6 @@ from manager.autoscaler.cloudprovider.contract import GroupOptions
 from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.disruption.rules import ConsolidationRules, DisruptionRules
 from manager.autoscaler.expander import chain
-from manager.autoscaler.node_groups import NodeGroup
 from manager.autoscaler.pricing.gce import GcePricing
 from manager.autoscaler.pricing.model import FirstOffered, PricingModel
 from manager.autoscaler.scale_down.removal_status import ScaleDownRules
@@ -21,6 +20,7 @@ from manager.autoscaler.settings.modes import Mode
 from manager.autoscaler.settings.pending_pods import PendingRules
 from manager.autoscaler.settings.scale_down import ActuationOptions
 from manager.autoscaler.utilization import rules as utilization
+from manager.autoscaler.utilization.node_groups import NodeGroup
 from shared.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ import msgspec
 
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.listers import ClusterObjects
-from manager.autoscaler.node_groups import NodeGroup
 from manager.autoscaler.planning import utilization_method
 from manager.autoscaler.planning.autoscaler_cache import AutoscalerCache
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.scale_down.removal_status import DeletionsInProgress, ScaleDownDecision, ScaleDownHistory
 from manager.autoscaler.utilization import memory as memories
 from manager.autoscaler.utilization import rules, scan
+from manager.autoscaler.utilization.node_groups import NodeGroup
 from manager.autoscaler.utilization.observation import CloudGroup, Observer
 from manager.autoscaler.utilization.scan import DueScans
 from manager.main import collect_seldom

@@ -13,7 +13,6 @@ import yaml
 from agent.enforcer.settings import EnforcerSettings
 from agent.settings import AgentSettings
 from deploy.local.identities import CHART, RELEASE
-from manager.autoscaler import node_groups
 from manager.autoscaler.cloudprovider.aws import config as aws_config
 from manager.autoscaler.cloudprovider.aws.fleet import AwsOptions
 from manager.autoscaler.cloudprovider.clusterapi import config as clusterapi_config
@@ -26,6 +25,7 @@ from manager.autoscaler.pod_injection import chunk_sources
 from manager.autoscaler.pricing import price_sources
 from manager.autoscaler.pricing.model import Machine
 from manager.autoscaler.settings.modes import Mode
+from manager.autoscaler.utilization import node_groups
 from manager.daemon_settings import DaemonSettings
 from manager.nodeside.scheduling import args as scheduling_args
 from manager.nodeside.webhook.webhook import MUTATE_PODS, VALIDATE_CONFIG

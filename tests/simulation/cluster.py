@@ -78,7 +78,7 @@ _IMPORTED_LATER = (
     "agent.predict_server.peak_mix",
     "manager.autoscaler.expander.built_in",
     "manager.autoscaler.loop",
-    "manager.autoscaler.router",
+    "manager.autoscaler.http.router",
     "manager.page",
     "numpy.ma",
 )

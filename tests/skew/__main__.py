@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from deploy import crds
-from manager.autoscaler.plan_request import PlanRequest
+from manager.autoscaler.http.plan_request import PlanRequest
 from shared.kube.resources import NODEMETRICS
 from tests.e2e.conftest import START_SECONDS, RunningCluster
 from tests.skew import recordings

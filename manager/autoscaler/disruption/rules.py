@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from manager.autoscaler.cluster_state.replacement import DisruptionReason
 from manager.autoscaler.disruption.disruption_limits import DisruptionLimits, parse_limits
-from manager.autoscaler.node_groups import NodeGroup, ScalingPolicy
+from manager.autoscaler.utilization.node_groups import NodeGroup, ScalingPolicy
 from shared import durations
 from shared.errors import InvalidInput
 

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from manager.autoscaler import node_groups
 from manager.autoscaler.cloudprovider.ownership import SizeBounds
-from manager.autoscaler.node_groups import Compat, NodeGroup, PredictedPeaks
 from manager.autoscaler.settings.modes import Mode
+from manager.autoscaler.utilization import node_groups
+from manager.autoscaler.utilization.node_groups import Compat, NodeGroup, PredictedPeaks
 from shared.errors import InvalidInput
 from shared.quantity import Resources
 

@@ -9,13 +9,12 @@ from typing import Any
 
 import msgspec
 
-from manager.autoscaler import node_groups
 from manager.autoscaler.cloudprovider.aws.fleet import AwsOptions
-from manager.autoscaler.node_groups import NodeGroup
 from manager.autoscaler.snapshot import taints
 from manager.autoscaler.utilization import (
     arithmetic,
     classes,
+    node_groups,
     observation,
     reaping,
     rules,
@@ -26,6 +25,7 @@ from manager.autoscaler.utilization import memory as memories
 from manager.autoscaler.utilization.arithmetic import GroupUtilization, Uncomputable
 from manager.autoscaler.utilization.decisions import ScanRule
 from manager.autoscaler.utilization.memory import Memory, ScaleLock
+from manager.autoscaler.utilization.node_groups import NodeGroup
 from manager.autoscaler.utilization.observation import CloudGroup, GroupNode, GroupPod, Observation
 from manager.autoscaler.utilization.reaping import PodsByNode
 from manager.autoscaler.utilization.rules import ScanRules

@@ -10,14 +10,13 @@ import msgspec
 import pytest
 import yaml
 
-from manager.autoscaler import checked_settings, node_groups
+from manager.autoscaler import checked_settings
 from manager.autoscaler.cloudprovider.aws.fleet import AwsOptions
 from manager.autoscaler.cloudprovider.ownership import SizeBounds
 from manager.autoscaler.decision_settings import DecisionSettings, of_same_names
 from manager.autoscaler.disruption.rules import ConsolidationRules, DisruptionRules
 from manager.autoscaler.estimator.limits import ResourceBounds
 from manager.autoscaler.expander import ranking
-from manager.autoscaler.node_groups import PredictedPeaks, ScalingPolicy
 from manager.autoscaler.pricing.gce import GcePricing
 from manager.autoscaler.pricing.model import FirstOffered, Machine, NotOffered, PricingModel, Unpriced
 from manager.autoscaler.pricing.price_file import FilePricing
@@ -27,6 +26,8 @@ from manager.autoscaler.scale_up.options import EstimateRules, ScaleUpSettings
 from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from manager.autoscaler.settings.modes import Mode
 from manager.autoscaler.settings.scale_down import ActuationOptions, Delays, DrainRules, Parallelism, RemovalRules
+from manager.autoscaler.utilization import node_groups
+from manager.autoscaler.utilization.node_groups import PredictedPeaks, ScalingPolicy
 from manager.daemon_settings import DaemonSettings
 from shared import settings as settings_module
 from shared.errors import InvalidInput

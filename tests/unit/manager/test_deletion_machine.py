@@ -42,11 +42,11 @@ from manager.autoscaler.actuation.node_deletion import (
 )
 from manager.autoscaler.actuation.node_drain import PodsToDrain
 from manager.autoscaler.cloudprovider.contract import NodeRef
-from manager.autoscaler.node_groups import NodeGroup
 from manager.autoscaler.scale_down import drain
 from manager.autoscaler.scale_down.drain import GangBudget
 from manager.autoscaler.scale_down.removal_status import DeletionStage, NodeToRemove, ScaleDownReason
 from manager.autoscaler.utilization.memory import Memory
+from manager.autoscaler.utilization.node_groups import NodeGroup
 from manager.autoscaler.utilization.observation import GroupNode, Observation
 from manager.autoscaler.utilization.reaping import TaintedNodeReason
 from manager.autoscaler.utilization.review import NodeReview

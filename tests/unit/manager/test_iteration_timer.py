@@ -1,9 +1,9 @@
-"""`iteration_timer`: a resting loop goes on when it is due, woken, wanted or stopped, and costs nothing until then."""
+"""`IterationTimer`: a resting loop goes on when it is due, woken, wanted or stopped, and costs nothing until then."""
 
 import threading
 from collections.abc import Callable
 
-from manager.autoscaler.iteration_timer import IterationTimer
+from manager.autoscaler.loop import IterationTimer
 from shared.clock import ManualClock
 from shared.stop import Stop
 from tests.support import eventually

@@ -28,7 +28,6 @@ from manager.autoscaler.decision_settings import AUTO, PROVIDER, DecisionSetting
 from manager.autoscaler.estimator.limits import ResourceBounds
 from manager.autoscaler.expander import priority
 from manager.autoscaler.listers import ClusterObjects
-from manager.autoscaler.node_groups import NodeGroup, ScalingPolicy
 from manager.autoscaler.planning import cluster_view, iteration_plan
 from manager.autoscaler.planning.autoscaler_cache import AutoscalerCache
 from manager.autoscaler.planning.cluster_view import open_view
@@ -43,6 +42,7 @@ from manager.autoscaler.settings.estimates import HealthLimits
 from manager.autoscaler.settings.modes import Mode
 from manager.autoscaler.snapshot import taints
 from manager.autoscaler.snapshot.cluster import NodeState
+from manager.autoscaler.utilization.node_groups import NodeGroup, ScalingPolicy
 from manager.autoscaler.utilization.rules import scan_rules
 from manager.autoscaler.utilization.scan import DueScans
 from shared import durations

@@ -27,7 +27,6 @@ from manager.autoscaler.disruption.disruption_limits import DisruptionLimits, pa
 from manager.autoscaler.disruption.rules import DisruptionRules
 from manager.autoscaler.environment import CloudAccess, ClusterAccess, PlanCloud
 from manager.autoscaler.listers import Listers, WatchedKinds
-from manager.autoscaler.node_groups import NodeGroup, ScalingPolicy
 from manager.autoscaler.planning import removal_view
 from manager.autoscaler.planning.iteration_plan import PlannedIteration
 from manager.autoscaler.scale_down import removal_status
@@ -49,6 +48,7 @@ from manager.autoscaler.settings.scale_down import Delays, Parallelism, RemovalR
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED
 from manager.autoscaler.snapshot.taints import TO_BE_REMOVED
 from manager.autoscaler.snapshot.templates import TAINT_DELETION_CANDIDATE
+from manager.autoscaler.utilization.node_groups import NodeGroup, ScalingPolicy
 from manager.informers import SharedInformers
 from manager.node_peaks import NodePeaks
 from shared import durations

@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from manager.autoscaler.node_groups import Compat, NodeGroup
 from manager.autoscaler.snapshot import taints
 from manager.autoscaler.utilization import arithmetic, observation, rules, scan
 from manager.autoscaler.utilization import memory as memories
 from manager.autoscaler.utilization.decisions import ScanRule, explain_delta
 from manager.autoscaler.utilization.memory import Awaited, Breaker, Mark, Memory, ScaleLock
+from manager.autoscaler.utilization.node_groups import Compat, NodeGroup
 from manager.autoscaler.utilization.observation import CloudGroup, Observation, Observer
 from manager.autoscaler.utilization.reaping import TaintedNodeReason
 from shared.api.core import Node, Pod, Taint

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from manager.autoscaler.node_groups import NodeGroup
+from manager.autoscaler.utilization.node_groups import NodeGroup
 from tests.support.apiserver import ROOT
 
 PAGE = (ROOT / "docs" / "reference" / "utilization.md").read_text()

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from manager.autoscaler import node_groups
 from manager.autoscaler.cloudprovider.aws.fleet import AwsOptions
-from manager.autoscaler.node_groups import Compat, NodeGroup
-from manager.autoscaler.utilization import rules
+from manager.autoscaler.utilization import node_groups, rules
+from manager.autoscaler.utilization.node_groups import Compat, NodeGroup
 from manager.autoscaler.utilization.rules import SCALE_UP_FAILURES
 from shared.errors import InvalidInput
 from tests.unit.manager.utilized import VALID, group, rules_of

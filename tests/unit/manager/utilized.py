@@ -7,12 +7,11 @@ from typing import Any
 
 import msgspec
 
-from manager.autoscaler import node_groups
-from manager.autoscaler.node_groups import NodeGroup
 from manager.autoscaler.snapshot import taints
-from manager.autoscaler.utilization import rules, scan
+from manager.autoscaler.utilization import node_groups, rules, scan
 from manager.autoscaler.utilization.decisions import Picks, ScanDecision
 from manager.autoscaler.utilization.memory import Memory
+from manager.autoscaler.utilization.node_groups import NodeGroup
 from manager.autoscaler.utilization.observation import CloudGroup, GroupNode, GroupPod, Observation
 from manager.autoscaler.utilization.rules import ScanRules
 from shared.api.core import Taint

@@ -9,11 +9,11 @@ import yaml
 
 from deploy import dumps
 from deploy.prices import book
-from manager.autoscaler import node_groups
 from manager.autoscaler.cloudprovider.simulated import config as simulated_cloud
 from manager.autoscaler.expander import priority
 from manager.autoscaler.pricing import price_file
 from manager.autoscaler.reporting.status import read_status
+from manager.autoscaler.utilization import node_groups
 from shared import yaml_file
 from shared.errors import InvalidInput
 

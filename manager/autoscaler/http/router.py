@@ -10,12 +10,13 @@ from fastapi import APIRouter, HTTPException, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from msgspec.structs import replace as with_fields
 
-from manager.autoscaler import checked_settings, decision_settings, plan_request
+from manager.autoscaler import checked_settings, decision_settings
 from manager.autoscaler.cloudprovider.errors import ProviderError
 from manager.autoscaler.cloudprovider.node_template import LABEL_KEY
 from manager.autoscaler.decision_settings import DecisionSettings
+from manager.autoscaler.http import plan_request
+from manager.autoscaler.http.plan_request import Copies, Overrides
 from manager.autoscaler.iteration import Iteration
-from manager.autoscaler.plan_request import Copies, Overrides
 from manager.autoscaler.reporting import answers, cost_division, group_rows, node_rows
 from manager.autoscaler.reporting.answers import Decisions, NodesLeft, Plan
 from manager.autoscaler.reporting.cost_division import LabelCosts, NamespaceCosts
