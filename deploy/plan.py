@@ -23,7 +23,7 @@ from deploy.dumped_cloud import LabelledGroups
 from deploy.nodeside import ConfigKey
 from deploy.plan_sources import Seen
 from deploy.prices import book
-from manager.autoscaler import checked_settings
+from manager.autoscaler import decision_settings
 from manager.autoscaler.cloudprovider import plugin, simulated
 from manager.autoscaler.cloudprovider.contract import Group, NodeRef, Provider
 from manager.autoscaler.cloudprovider.guard import Guard
@@ -322,7 +322,7 @@ def _remedy(made: Iteration, nodes: Iterable[Node]) -> str:
 
 
 def _config(settings: PlanSettings) -> DecisionSettings:
-    found = checked_settings.load(settings, time.monotonic)
+    found = decision_settings.load(settings, time.monotonic)
     prices = found.prices if isinstance(found.prices, str) else book.beyond_tables(found.prices, settings.prices)
     # The user does not want to wait until new pods have settled.
     return replace(found, listed=book.automatic(), prices=prices, settles=False)

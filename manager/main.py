@@ -270,14 +270,17 @@ class Manager:
             if chosen.nodes or chosen.node_groups or chosen.node_autoprovisioning or chosen.cloud_config:
                 logger.warning("the autoscaler does not run: --cloud-provider is not set")
             return None
-        from manager.autoscaler import checked_settings, loop  # here, because most managers do not need them
+        from manager.autoscaler import (
+            decision_settings,
+            loop,  # here, because most managers do not need them
+        )
         from manager.autoscaler.environment import ClusterAccess, NodeForecasts, ProcessParts
 
         chosen = msgspec.structs.replace(chosen, pending=chosen.pending.allowing(settings.scheduler_name))
         lending = Lending(self._caches, self._controller.decision, settings, clock)
         return loop.Autoscaler(
             chosen,
-            checked_settings.load(chosen, clock.monotonic),
+            decision_settings.load(chosen, clock.monotonic),
             ClusterAccess(
                 client, self._informers, settings.namespace, self._recorder, self.is_leader, settings.dry_run
             ),

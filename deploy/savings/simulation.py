@@ -16,7 +16,7 @@ from deploy import dumped_cloud
 from deploy.dumped_cloud import DumpedCloud
 from deploy.savings.recommending import ContainerRecommendation
 from deploy.savings.workloads import ContainerRole
-from manager.autoscaler import checked_settings
+from manager.autoscaler import decision_settings
 from manager.autoscaler.cloudprovider.contract import Group, Instance
 from manager.autoscaler.cloudprovider.guard import CloudObservation, ObservedGroup
 from manager.autoscaler.cluster_state.actions import ActionKind
@@ -233,7 +233,7 @@ def _config(cluster: SimulatedCluster, *, scales_down: bool, consolidates: bool 
         salvo_scale_up_time_budget_seconds=3600.0,
         health=HealthLimits(max_total_unready_percentage=100.0),
     )
-    found = checked_settings.load(settings, time.monotonic)
+    found = decision_settings.load(settings, time.monotonic)
     rules = None if found.consolidation is None else replace(found.consolidation, search_seconds=SEARCH_SECONDS)
     return replace(found, settles=False, prices=cluster.pricing, consolidation=rules)
 

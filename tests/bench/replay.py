@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 from prometheus_client import CollectorRegistry
 
-from manager.autoscaler import checked_settings
+from manager.autoscaler import decision_settings
 from manager.autoscaler.environment import ClusterAccess, NodeForecasts, ProcessParts
 from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from manager.informers import SharedInformers
@@ -172,7 +172,7 @@ def _rehearsal(variant: Variant, day: Day, cluster: str) -> Iterator[Rehearsal]:
             informers = SharedInformers(client, with_autoscaler=True)
             led = Led(
                 settings,
-                checked_settings.load(settings, clock.monotonic),
+                decision_settings.load(settings, clock.monotonic),
                 ClusterAccess(client, informers, namespace, None, lambda: True),
                 NodeForecasts(lambda nodes: {}, lambda node: {}, lambda nodes: models.peaks),
                 ProcessParts(clock, loops, CollectorRegistry(), random.Random(SEED)),

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from manager.autoscaler import checked_settings
+from manager.autoscaler import decision_settings
 from manager.autoscaler.cloudprovider import plugin
 from manager.autoscaler.cloudprovider.plugin import ProviderRequest
 from manager.autoscaler.cloudprovider.rights import Right
@@ -40,7 +40,7 @@ def test_the_manager_runs_with_the_values_of_an_example_and_recommends(
     found = settings.load(DaemonSettings, program="test", description="", argv=argv, environment={})
     cloud = tmp_path / "cloud.yaml"
     cloud.write_text(one(objects, "ConfigMap", "headroom-cloud")["data"]["cloud.yaml"])
-    decides = checked_settings.load(msgspec.structs.replace(found.autoscaler, cloud_config=str(cloud)))
+    decides = decision_settings.load(msgspec.structs.replace(found.autoscaler, cloud_config=str(cloud)))
     assert found.autoscaler.cloud_provider == PROVIDERS.get(values.parent.name, values.parent.name)
     assert decides.mode is Mode.RECOMMEND
     assert set(_rights(found.autoscaler.cloud_provider, cloud)) <= _granted(objects)

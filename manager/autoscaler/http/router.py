@@ -10,7 +10,7 @@ from fastapi import APIRouter, HTTPException, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from msgspec.structs import replace as with_fields
 
-from manager.autoscaler import checked_settings, decision_settings
+from manager.autoscaler import decision_settings
 from manager.autoscaler.cloudprovider.errors import ProviderError
 from manager.autoscaler.cloudprovider.node_template import LABEL_KEY
 from manager.autoscaler.decision_settings import DecisionSettings
@@ -160,7 +160,7 @@ def plan_router(
     wanted = plan_request.decode(body)
     given = {name: value for name, value in msgspec.structs.asdict(wanted.overrides).items() if value is not None}
     try:
-        chosen = checked_settings.load(with_fields(settings, **given), clock)
+        chosen = decision_settings.load(with_fields(settings, **given), clock)
     except InvalidInput as error:
         if error.source not in (
             decision_settings.FLAGS,

@@ -1,6 +1,6 @@
 """The autoscaler's settings, which are part of the manager's (see `shared.settings`).
 
-Flags have the names and meanings of Cluster Autoscaler and of "Node Auto-provisioning". `checked_settings` checks them
+Flags have the names and meanings of Cluster Autoscaler and of "Node Auto-provisioning". `decision_settings` checks them
 together. Each section adds to the one before, because flags and files know no sections. Every manager imports this
 room, which imports nothing else of the autoscaler.
 """

@@ -16,7 +16,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from deploy.local.scheduler.scheduler import Scheduler
-from manager.autoscaler import checked_settings
+from manager.autoscaler import decision_settings
 from manager.autoscaler.cloudprovider.errors import Unavailable
 from manager.autoscaler.cloudprovider.simulated import fake_nodes, state_store
 from manager.autoscaler.cloudprovider.simulated.provider import SimulatedProvider
@@ -333,7 +333,7 @@ class Alone:
         file = str(town.file)
         named: dict[str, Any] = {"cloud_provider": "simulated", "cloud_config": file, "nodes": ("0:10:web",)}
         settings = settings_module.combine(AutoscalerSettings, {**named, **given})
-        self._config = checked_settings.load(settings)
+        self._config = decision_settings.load(settings)
         registry = CollectorRegistry()
         self._informers = SharedInformers(town.client, with_autoscaler=True)
         self.offered_by: OfferedBy = lambda _: {}

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from manager.autoscaler import checked_settings
+from manager.autoscaler import decision_settings
 from manager.autoscaler.actuation.actuator import Actuator
 from manager.autoscaler.actuation.group_writer import GroupWriter
 from manager.autoscaler.actuation.node_deletion import DeletionOptions
@@ -146,7 +146,7 @@ class Shop:
             node_groups=str(file),
             cloud_provider_timeout_seconds=1,
         )
-        self.config = checked_settings.load(settings)
+        self.config = decision_settings.load(settings)
         given: dict[str, Any] = {"client": self.client, "namespace": town.home, "clock": self.clock}
         request = ProviderRequest(config=town.file, loops=self._loops, **given)
         self.cloud = Moody(plugin.build("simulated", request))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from manager.autoscaler import checked_settings
+from manager.autoscaler import decision_settings
 from manager.autoscaler.cloudprovider.aws import config, failures, fleet, groups, templates
 from manager.autoscaler.cloudprovider.aws.drift import drift_of
 from manager.autoscaler.cloudprovider.aws.fleet import FleetStep, Joining, LaunchProgress
@@ -220,11 +220,11 @@ def test_a_discovery_that_means_nothing_is_refused_with_its_flag_and_value(text:
 def test_only_a_cloud_that_discovers_groups_takes_the_flag() -> None:
     settings = AutoscalerSettings(cloud_provider="karpenter", node_group_auto_discovery=("asg:tag=a",))
     with pytest.raises(InvalidInput, match="does not discover groups") as refused:
-        checked_settings.load(settings)
+        decision_settings.load(settings)
     assert refused.value.source == "--node-group-auto-discovery"
-    found = checked_settings.load(AutoscalerSettings(cloud_provider="aws", node_group_auto_discovery=("asg:tag=a",)))
+    found = decision_settings.load(AutoscalerSettings(cloud_provider="aws", node_group_auto_discovery=("asg:tag=a",)))
     assert found.ownership.owns("whatever the cloud names")
-    assert not checked_settings.load(AutoscalerSettings(cloud_provider="aws")).ownership.owns("web")
+    assert not decision_settings.load(AutoscalerSettings(cloud_provider="aws")).ownership.owns("web")
 
 
 def launched_by(name: str, version: str) -> TemplateRef:

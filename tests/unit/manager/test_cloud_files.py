@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from manager.autoscaler import checked_settings
+from manager.autoscaler import decision_settings
 from manager.autoscaler.cloudprovider import plugin
 from manager.autoscaler.cloudprovider.aws import config as aws
 from manager.autoscaler.cloudprovider.aws.session import Session
@@ -124,7 +124,7 @@ def test_groups_of_an_external_provider_need_no_list_where_the_file_says_so(tmp_
     file = tmp_path / "cloud.yaml"
     file.write_text(f"{{address: a:1, all_groups: {str(all_groups).lower()}}}")
     settings = AutoscalerSettings(cloud_provider="externalgrpc", cloud_config=str(file))
-    assert checked_settings.load(settings).scale_up.ownership.owns("web") is all_groups
+    assert decision_settings.load(settings).scale_up.ownership.owns("web") is all_groups
 
 
 GROUP: dict[str, Any] = {"name": "web", "machine_type": "n1-standard-4"}

@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manager.autoscaler import checked_settings
+from manager.autoscaler import decision_settings
 from manager.autoscaler.cloudprovider.clusterapi import annotations, groups, templates
 from manager.autoscaler.cloudprovider.clusterapi.annotations import GroupAnnotations
 from manager.autoscaler.cloudprovider.clusterapi.config import ClusterApiConfig, GroupSelector
@@ -354,7 +354,7 @@ def test_a_group_of_which_nothing_says_what_its_nodes_have_has_no_template() -> 
 def test_groups_that_ask_for_an_autoscaler_need_not_be_listed(
     provider: str, owned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    found = checked_settings.load(AutoscalerSettings(cloud_provider=provider, expander="least-waste"))
+    found = decision_settings.load(AutoscalerSettings(cloud_provider=provider, expander="least-waste"))
     assert found.ownership.owns(WEB) == owned
     assert ("no group is listed" in caplog.text) != owned
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import yaml
 
-from manager.autoscaler import checked_settings
+from manager.autoscaler import decision_settings
 from manager.autoscaler.cloudprovider import plugin
 from manager.autoscaler.cloudprovider.clusterapi import annotations, config, field_paths, groups, templates
 from manager.autoscaler.cloudprovider.clusterapi.annotations import AnnouncedNode
@@ -486,9 +486,9 @@ def test_groups_can_be_created_and_prices_be_asked_only_with_a_file_that_says_ho
     settings = AutoscalerSettings(cloud_provider="clusterapi", node_autoprovisioning=True, expander="least-waste")
     problem = "no group can be created in clusterapi: it needs `autoprovisioning` in its configuration"
     with pytest.raises(InvalidInput, match=problem):
-        checked_settings.load(settings)
+        decision_settings.load(settings)
     created = msgspec.structs.replace(settings, cloud_config=str(file), expander="price", prices="provider")
-    assert checked_settings.load(created).autoprovisioning.enabled
+    assert decision_settings.load(created).autoprovisioning.enabled
 
 
 def test_the_example_copies_its_own_machine_deployment(load: Callable[[dict[str, Any]], ClusterApiConfig]) -> None:

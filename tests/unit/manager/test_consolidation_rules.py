@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manager.autoscaler import checked_settings
+from manager.autoscaler import decision_settings
 from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.cluster_state.replacement import DisruptionReason
 from manager.autoscaler.disruption import schedule
@@ -168,7 +168,7 @@ def test_a_bad_schedule_says_what_is_wrong_with_it(text: str, problem: str) -> N
 )
 def test_a_bad_budget_is_refused_with_field_and_value_even_where_nothing_is_replaced(text: str, problem: str) -> None:
     with pytest.raises(InvalidInput, match=problem) as refused:
-        checked_settings.load(AutoscalerSettings(disruption_budgets=("10%", text)))
+        decision_settings.load(AutoscalerSettings(disruption_budgets=("10%", text)))
     assert (refused.value.field, refused.value.value) == ("disruption-budgets", text)
 
 
@@ -210,8 +210,8 @@ def test_only_limits_that_name_empty_nodes_govern_their_removal() -> None:
 
 
 def test_consolidation_is_off_unless_it_is_asked_for() -> None:
-    assert checked_settings.load(AutoscalerSettings()).consolidation is None
-    found = checked_settings.load(AutoscalerSettings(consolidation="price", disruption_budgets=("20%", "3")))
+    assert decision_settings.load(AutoscalerSettings()).consolidation is None
+    found = decision_settings.load(AutoscalerSettings(consolidation="price", disruption_budgets=("20%", "3")))
     assert found.consolidation is not None
     assert [each.text for each in found.consolidation.limits.shared] == ["20%", "3"]
     assert found.consolidation.consolidation_balance == 0.5
@@ -221,7 +221,7 @@ def test_consolidation_is_off_unless_it_is_asked_for() -> None:
 def test_consolidation_without_scale_down_or_prices_is_refused(more: dict[str, Any]) -> None:
     settings = AutoscalerSettings(consolidation="price", **more)
     with pytest.raises(InvalidInput) as refused:
-        checked_settings.load(settings)
+        decision_settings.load(settings)
     assert (refused.value.field, refused.value.value) == ("consolidation", "price")
 
 

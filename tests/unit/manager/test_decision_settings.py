@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import yaml
 
-from manager.autoscaler import checked_settings
+from manager.autoscaler import decision_settings
 from manager.autoscaler.cloudprovider.aws.fleet import AwsOptions
 from manager.autoscaler.cloudprovider.ownership import SizeBounds
 from manager.autoscaler.decision_settings import DecisionSettings, of_same_names
@@ -38,7 +38,7 @@ GIB = 1 << 30
 
 
 def loaded(**settings: Any) -> DecisionSettings:
-    return checked_settings.load(
+    return decision_settings.load(
         settings_module.combine(AutoscalerSettings, {"cloud_provider": "simulated", **settings})
     )
 
@@ -76,7 +76,7 @@ def test_flags_have_the_names_people_know() -> None:
         *("--expander", "priority,price", "--max-nodes-total", "100", "--balance-similar-node-groups"),
         *("--fastpath-binpacking-enabled", "--scale-up-all-or-nothing"),
     )
-    found = checked_settings.load(settings)
+    found = decision_settings.load(settings)
     assert found.ownership.listed == {"a": SizeBounds(1, 10), "b": SizeBounds(0, 3)}
     assert found.scale_up.bounds == {
         "cpu": ResourceBounds(None, 80),
@@ -156,7 +156,7 @@ def test_scale_down_has_cluster_autoscalers_flags_and_defaults() -> None:
         *("--max-graceful-termination-sec", "60", "--max-pod-eviction-time", "3m"),
         *("--daemonset-eviction-for-occupied-nodes", "false"),
     )
-    chosen = checked_settings.load(given)
+    chosen = decision_settings.load(given)
     assert (chosen.scale_down_enabled, chosen.scale_down_peaks) == (False, False)
     assert chosen.scale_down == ScaleDownRules(
         GroupRules(0.4, 0.3, 300.0, 360.0, ignore_daemonsets_utilization=True),

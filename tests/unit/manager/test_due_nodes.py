@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import yaml
 
-from manager.autoscaler import checked_settings
+from manager.autoscaler import decision_settings
 from manager.autoscaler.cluster_state.replacement import DisruptionReason
 from manager.autoscaler.disruption import due_nodes
 from manager.autoscaler.disruption.rules import DisruptionRules, RepairPolicy, parse_repair
@@ -139,13 +139,13 @@ def test_a_repair_is_read_from_its_text() -> None:
 )
 def test_a_bad_repair_is_refused_with_field_and_value(text: str, problem: str) -> None:
     with pytest.raises(InvalidInput, match=problem) as refused:
-        checked_settings.load(AutoscalerSettings(node_repair_conditions=(text,)))
+        decision_settings.load(AutoscalerSettings(node_repair_conditions=(text,)))
     assert (refused.value.field, refused.value.value) == ("node-repair-conditions", text)
 
 
 def test_the_same_condition_twice_is_refused() -> None:
     with pytest.raises(InvalidInput, match="Ready=False is given twice"):
-        checked_settings.load(AutoscalerSettings(node_repair_conditions=("Ready=False:5m", "Ready=False:6m")))
+        decision_settings.load(AutoscalerSettings(node_repair_conditions=("Ready=False:5m", "Ready=False:6m")))
 
 
 @pytest.mark.parametrize("text", ["-1h", "90000h", "long"])
@@ -172,7 +172,7 @@ def test_a_bad_lifetime_is_refused_by_its_flag(text: str) -> None:
 )
 def test_without_scale_down_nothing_can_go_and_that_is_said(asked: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match="needs scale-down"):
-        checked_settings.load(AutoscalerSettings(scale_down_enabled=False, **asked))
+        decision_settings.load(AutoscalerSettings(scale_down_enabled=False, **asked))
 
 
 FILE = """node_groups:
@@ -183,7 +183,7 @@ FILE = """node_groups:
 def test_a_group_of_the_file_has_its_own_lifetime(tmp_path: Path) -> None:
     file = tmp_path / "groups.yaml"
     file.write_text(FILE.replace("AGE", "24h"))
-    found = checked_settings.load(AutoscalerSettings(node_groups=str(file), max_node_lifetime_seconds=30 * DAY))
+    found = decision_settings.load(AutoscalerSettings(node_groups=str(file), max_node_lifetime_seconds=30 * DAY))
     assert found.disruption.lifetime_of("asg-a") == DAY
     assert found.disruption.lifetime_of("another") == 30 * DAY
     assert found.disruption.lifetime_of("asg-a", 7200.0) == 7200.0, "what the cloud says of the group comes first"
@@ -207,7 +207,7 @@ BY_GROUP = """node_groups:
 def by_group(tmp_path: Path, text: str = BY_GROUP, **flags: Any) -> DisruptionRules:
     file = tmp_path / "groups.yaml"
     file.write_text(text)
-    return checked_settings.load(AutoscalerSettings(node_groups=str(file), **flags)).disruption
+    return decision_settings.load(AutoscalerSettings(node_groups=str(file), **flags)).disruption
 
 
 def test_a_group_of_the_file_has_its_own_rules_and_the_flags_are_the_defaults(tmp_path: Path) -> None:
@@ -290,6 +290,6 @@ def test_a_bad_lifetime_of_the_file_is_refused_with_group_and_field(tmp_path: Pa
     file = tmp_path / "groups.yaml"
     file.write_text(FILE.replace("AGE", age))
     with pytest.raises(InvalidInput) as refused:
-        checked_settings.load(AutoscalerSettings(node_groups=str(file)))
+        decision_settings.load(AutoscalerSettings(node_groups=str(file)))
     assert (refused.value.field, refused.value.value) == ("max_node_age", age)
     assert refused.value.source.endswith("group a")

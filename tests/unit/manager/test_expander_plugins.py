@@ -7,7 +7,7 @@ from textwrap import dedent
 
 import pytest
 
-from manager.autoscaler.checked_settings import load
+from manager.autoscaler.decision_settings import load
 from manager.autoscaler.expander.chain import ExpanderPlugins
 from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from shared.errors import InvalidInput

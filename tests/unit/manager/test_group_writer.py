@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from manager.autoscaler.actuation.group_writer import GroupWriter
-from manager.autoscaler.checked_settings import load
 from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.cloudprovider.errors import NoAnswer, NotAsked
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cluster_state.registry import Registry
 from manager.autoscaler.cluster_state.registry_store import RegistryStore
 from manager.autoscaler.cluster_state.state import Increase
+from manager.autoscaler.decision_settings import load
 from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from shared.clock import SystemClock
 from shared.kube.configmap_store import ConfigMapStore

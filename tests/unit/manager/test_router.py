@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from fastapi import FastAPI
 
-from manager.autoscaler import checked_settings
+from manager.autoscaler import decision_settings
 from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.cloudprovider.errors import Unavailable
 from manager.autoscaler.cloudprovider.guard import Guard
@@ -57,7 +57,7 @@ class Planner:
         cloud = MemoryCloud(Group("a", 0, 5, 0), Group("b", 0, 5, 0))
         cloud.model = FilePricing()
         cloud.given_template = Node(status=NodeStatus(capacity=MACHINE, allocatable=MACHINE))
-        self._guard = Guard(cloud, checked_settings.load(SETTINGS).ownership)
+        self._guard = Guard(cloud, decision_settings.load(SETTINGS).ownership)
         self.is_blind = False
 
     def observe(self) -> None:
@@ -154,7 +154,7 @@ def test_every_answer_names_the_cluster_it_is_about() -> None:
 
     try:
         assert {named(path) for path in asked} == {"prod-1"}  # before the first round, too
-        planner.decision_log.note(planner.plan_question((), checked_settings.load(settings)))
+        planner.decision_log.note(planner.plan_question((), decision_settings.load(settings)))
         assert {named(path) for path in asked} == {"prod-1"}
         assert planned(f"{server.url}/api/v1")["cluster"] == "prod-1"
         planner.decision_log.note(replace(rounds.shrinking(), cluster="prod-1"))
