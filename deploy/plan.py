@@ -35,11 +35,11 @@ from manager.autoscaler.cloudprovider.simulated.offer import MachineOffer
 from manager.autoscaler.cloudprovider.simulated.provider import SimulatedProvider
 from manager.autoscaler.cloudprovider.simulated.state_store import Unwritten
 from manager.autoscaler.decision_settings import DecisionSettings
-from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.listers import ClusterObjects
 from manager.autoscaler.planning import iteration_plan
 from manager.autoscaler.planning.cluster_view import ObservedCloud, no_reclaimed_capacity, open_view
 from manager.autoscaler.planning.group_templates import OfferedBy
+from manager.autoscaler.planning.iteration import Iteration
 from manager.autoscaler.pricing import gce
 from manager.autoscaler.pricing.model import Machine
 from manager.autoscaler.reporting import answers, group_rows

@@ -18,10 +18,10 @@ from manager.autoscaler.cluster_state.actions import ActionKind
 from manager.autoscaler.cluster_state.registry_store import RegistryStore
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.environment import ClusterAccess, NodeForecasts, ProcessParts, open_cloud
-from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.listers import Listers, WatchedKinds
 from manager.autoscaler.planning import cluster_view, iteration_plan
 from manager.autoscaler.planning.autoscaler_cache import AutoscalerCache
+from manager.autoscaler.planning.iteration import Iteration
 from manager.autoscaler.planning.iteration_plan import PlannedIteration
 from manager.autoscaler.reporting import metrics
 from manager.autoscaler.reporting.cost_trend import CostTrend

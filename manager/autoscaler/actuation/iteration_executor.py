@@ -22,9 +22,9 @@ from manager.autoscaler.cluster_state.registry import Registry, lower_request, w
 from manager.autoscaler.cluster_state.registry_store import RegistryStore
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.environment import CloudAccess, ClusterAccess
-from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.listers import Listers
 from manager.autoscaler.planning import iteration_plan
+from manager.autoscaler.planning.iteration import Iteration
 from manager.autoscaler.planning.iteration_plan import PlannedIteration
 from manager.autoscaler.scale_down import removal_status
 from manager.autoscaler.scale_down.removal_status import (

@@ -21,7 +21,7 @@ from manager.autoscaler.cloudprovider.errors import ProviderError
 from manager.autoscaler.cluster_state.actions import Action, ActionKind
 from manager.autoscaler.cluster_state.state import Increase
 from manager.autoscaler.decision_settings import DecisionSettings
-from manager.autoscaler.iteration import ScanResult
+from manager.autoscaler.planning.iteration import ScanResult
 from manager.autoscaler.settings.modes import Mode
 from manager.autoscaler.snapshot import taints
 from manager.autoscaler.snapshot.taints import NodePatch, Taints

@@ -16,7 +16,7 @@ from manager.autoscaler.cloudprovider.node_template import LABEL_KEY
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.http import plan_request
 from manager.autoscaler.http.plan_request import Copies, Overrides
-from manager.autoscaler.iteration import Iteration
+from manager.autoscaler.planning.iteration import Iteration
 from manager.autoscaler.reporting import answers, cost_division, group_rows, node_rows
 from manager.autoscaler.reporting.answers import Decisions, NodesLeft, Plan
 from manager.autoscaler.reporting.cost_division import LabelCosts, NamespaceCosts

@@ -12,12 +12,12 @@ from manager.autoscaler.cluster_state.actions import Action, ActionKind
 from manager.autoscaler.cluster_state.registry import Registry, with_refusals
 from manager.autoscaler.cluster_state.state import Increase
 from manager.autoscaler.decision_settings import DecisionSettings
-from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.planning import removal_planning
 from manager.autoscaler.planning.candidate_groups import CandidateGroups
 from manager.autoscaler.planning.cluster_view import (
     ClusterView,
 )
+from manager.autoscaler.planning.iteration import Iteration
 from manager.autoscaler.planning.removal_view import RemovalView
 from manager.autoscaler.pod_injection import buffer_planning, buffer_reading, request_reading, resource_quotas
 from manager.autoscaler.pod_injection.request_planning import RequestPlan, RequestPlanner

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from manager.autoscaler.cluster_state.state import Incident
-from manager.autoscaler.iteration import Iteration
+from manager.autoscaler.planning.iteration import Iteration
 from manager.autoscaler.pod_injection.buffer_planning import BufferPlan
 from manager.autoscaler.pod_injection.request_planning import RequestPlan
 from manager.autoscaler.reporting import group_rows, node_rows, scale_up_rows

@@ -4,7 +4,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from manager.autoscaler.cluster_state.cost import Cost, RequestedCost
-from manager.autoscaler.iteration import Iteration
+from manager.autoscaler.planning.iteration import Iteration
 from shared import durations
 
 MOST_KEYS = 50

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from manager.autoscaler.iteration import Iteration
+from manager.autoscaler.planning.iteration import Iteration
 from manager.trends import Trends
 from shared import durations
 from shared.clock import Clock

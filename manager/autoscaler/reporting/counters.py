@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 from manager.autoscaler.cluster_state import reconciliation
 from manager.autoscaler.cluster_state.actions import Action, ActionKind
 from manager.autoscaler.cluster_state.state import Incident, IncidentKind
-from manager.autoscaler.iteration import Iteration
+from manager.autoscaler.planning.iteration import Iteration
 from manager.autoscaler.scale_down.removal_status import DeletionProgress, DeletionStage
 from shared.metric_families import CounterFamily
 

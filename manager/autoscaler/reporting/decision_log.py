@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from manager.autoscaler.cluster_state.actions import Action
-from manager.autoscaler.iteration import Iteration
+from manager.autoscaler.planning.iteration import Iteration
 from manager.autoscaler.reporting import answers, node_status
 from manager.autoscaler.reporting.answers import Plan
 from shared.errors import HeadroomError, InvalidInput

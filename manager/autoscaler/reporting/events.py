@@ -13,7 +13,7 @@ from manager.autoscaler.cluster_state.actions import Action, ActionKind
 from manager.autoscaler.cluster_state.replacement import DisruptionReason
 from manager.autoscaler.cluster_state.state import Incident, IncidentKind, Increase
 from manager.autoscaler.expander import chain, priority
-from manager.autoscaler.iteration import Iteration
+from manager.autoscaler.planning.iteration import Iteration
 from manager.autoscaler.pod_injection.buffer_planning import BufferPlan
 from manager.autoscaler.pod_injection.request_planning import RequestPlan
 from manager.autoscaler.pod_injection.request_states import RequestStage

@@ -13,7 +13,7 @@ from manager.autoscaler.cluster_state.replacement import DisruptionReason
 from manager.autoscaler.cluster_state.state import GroupStatus, Readiness
 from manager.autoscaler.disruption.verdicts import ConsolidationDecision
 from manager.autoscaler.estimator.limits import CPU, MEMORY
-from manager.autoscaler.iteration import Iteration
+from manager.autoscaler.planning.iteration import Iteration
 from manager.autoscaler.pod_injection.buffer_planning import BufferPlan
 from manager.autoscaler.scale_down.removal_status import DeletionStage, ScaleDownDecision
 from manager.autoscaler.scale_up.scheduler_messages import PLUGINS

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from manager.autoscaler.cluster_state.actions import Action, ActionKind
 from manager.autoscaler.cluster_state.cost import Cost
 from manager.autoscaler.cluster_state.state import GroupStatus, Readiness
-from manager.autoscaler.iteration import Iteration
+from manager.autoscaler.planning.iteration import Iteration
 from manager.autoscaler.reporting.rows import row_of, total_cost
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision
 from manager.autoscaler.scale_up.groups import Skipped

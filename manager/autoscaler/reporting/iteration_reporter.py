@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable
 
 from manager.autoscaler.environment import ClusterAccess, ProcessParts
-from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.listers import ClusterObjects
+from manager.autoscaler.planning.iteration import Iteration
 from manager.autoscaler.planning.iteration_plan import PlannedIteration
 from manager.autoscaler.reporting import decision_log, events, metrics, object_status, status
 from manager.autoscaler.reporting.cost_trend import CostTrend

@@ -7,7 +7,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from manager.autoscaler.cluster_state.actions import ActionKind
-from manager.autoscaler.iteration import Iteration
+from manager.autoscaler.planning.iteration import Iteration
 from manager.autoscaler.reporting import gauges
 from manager.autoscaler.reporting.counters import Counters
 from manager.autoscaler.reporting.gauges import Latest

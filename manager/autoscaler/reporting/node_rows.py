@@ -8,7 +8,7 @@ from collections import Counter as Tally
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from manager.autoscaler.iteration import Iteration
+from manager.autoscaler.planning.iteration import Iteration
 from manager.autoscaler.reporting import node_status
 from manager.autoscaler.reporting.node_status import NodeStatusRow
 from manager.autoscaler.reporting.rows import row_of, total_cost

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from manager.autoscaler.cluster_state.actions import Action, ActionKind
 from manager.autoscaler.cluster_state.cost import Cost
-from manager.autoscaler.iteration import Iteration
+from manager.autoscaler.planning.iteration import Iteration
 from manager.autoscaler.scale_down.removal_status import (
     DeletionProgress,
     DeletionStage,

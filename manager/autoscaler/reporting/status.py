@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from manager.autoscaler.cloudprovider.simulated import state_store
 from manager.autoscaler.cluster_state.state import ClusterState, GroupStatus, Readiness
 from manager.autoscaler.expander import priority
-from manager.autoscaler.iteration import Iteration
+from manager.autoscaler.planning.iteration import Iteration
 from shared import durations, names, yaml_file
 from shared.api.meta import Wire, prepared
 from shared.errors import InvalidInput

@@ -25,9 +25,9 @@ from manager.autoscaler.cluster_state.actions import ActionKind
 from manager.autoscaler.cluster_state.registry import Registry, decode_registry, encode_registry
 from manager.autoscaler.environment import ClusterAccess, NodeForecasts, ProcessParts
 from manager.autoscaler.expander import priority
-from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.loop import Autoscaler
 from manager.autoscaler.planning.group_templates import OfferedBy
+from manager.autoscaler.planning.iteration import Iteration
 from manager.autoscaler.reporting import group_rows, status
 from manager.autoscaler.scale_up import pending_pods
 from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings

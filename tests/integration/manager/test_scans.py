@@ -27,9 +27,9 @@ from manager.autoscaler.cluster_state import registry_store
 from manager.autoscaler.cluster_state.actions import Action, ActionKind
 from manager.autoscaler.cluster_state.registry_store import RegistryStore
 from manager.autoscaler.cluster_state.state import Increase
-from manager.autoscaler.iteration import ScanResult
 from manager.autoscaler.listers import ClusterObjects, Listers, WatchedKinds
 from manager.autoscaler.planning import utilization_method
+from manager.autoscaler.planning.iteration import ScanResult
 from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from manager.autoscaler.snapshot import taints
 from manager.autoscaler.utilization import memory

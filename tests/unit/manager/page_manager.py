@@ -14,7 +14,7 @@ from manager.autoscaler.cloudprovider.errors import Unavailable
 from manager.autoscaler.cluster_state import cost
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.http.router import router
-from manager.autoscaler.iteration import Iteration
+from manager.autoscaler.planning.iteration import Iteration
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.reporting.cost_trend import CostTrend
 from manager.autoscaler.reporting.decision_log import DecisionLog

@@ -20,7 +20,7 @@ from manager.autoscaler.cluster_state.state import (
     Readiness,
     ScaleUpRequest,
 )
-from manager.autoscaler.iteration import Iteration
+from manager.autoscaler.planning.iteration import Iteration
 from manager.autoscaler.pricing.model import GIB, UnitPrices
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.scale_down import planner, removal_status

@@ -11,7 +11,7 @@ import pytest
 from deploy import plan_table
 from manager.autoscaler.cloudprovider.contract import GroupSpec
 from manager.autoscaler.cluster_state.actions import Action, ActionKind
-from manager.autoscaler.iteration import Iteration
+from manager.autoscaler.planning.iteration import Iteration
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.reporting import answers, group_rows
 from manager.autoscaler.reporting.answers import Decisions, Plan

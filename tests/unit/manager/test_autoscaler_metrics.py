@@ -18,7 +18,7 @@ from manager.autoscaler.cluster_state.state import (
     IncidentKind,
     Readiness,
 )
-from manager.autoscaler.iteration import Iteration
+from manager.autoscaler.planning.iteration import Iteration
 from manager.autoscaler.reporting.metrics import AutoscalerMetrics
 from manager.autoscaler.scale_up.decisions import PodDemand, ScaleUpDecision, ScaleUpOutcome, UnscheduledPods
 from manager.autoscaler.scale_up.groups import Skipped

@@ -16,7 +16,7 @@ from manager.autoscaler.cluster_state.state import (
     Readiness,
     ScaleUpRequest,
 )
-from manager.autoscaler.iteration import Iteration
+from manager.autoscaler.planning.iteration import Iteration
 from manager.autoscaler.reporting import status
 from manager.autoscaler.settings.modes import Mode
 from shared.errors import InvalidInput

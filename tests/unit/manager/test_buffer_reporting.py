@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from deploy import plan_table
 from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.cluster_state.actions import ActionKind
-from manager.autoscaler.iteration import Iteration
+from manager.autoscaler.planning.iteration import Iteration
 from manager.autoscaler.pod_injection import buffer_reading
 from manager.autoscaler.pod_injection.buffer_planning import PODS_FIRST, BufferState, buffer_plan
 from manager.autoscaler.pod_injection.buffer_reading import BufferChunks, BufferSources

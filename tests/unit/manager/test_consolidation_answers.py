@@ -5,7 +5,7 @@ from dataclasses import replace
 from prometheus_client import CollectorRegistry, generate_latest
 
 from deploy import plan_nodes
-from manager.autoscaler.iteration import Iteration
+from manager.autoscaler.planning.iteration import Iteration
 from manager.autoscaler.reporting import answers, events, group_rows, node_rows
 from manager.autoscaler.reporting.metrics import AutoscalerMetrics
 from shared.kube.events import NORMAL, WARNING, ObjectRef

@@ -18,11 +18,11 @@ from manager.autoscaler.cluster_state.state import Increase
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.disruption.disruption_limits import DisruptionLimits
 from manager.autoscaler.disruption.rules import ConsolidationRules
-from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.listers import ClusterObjects
 from manager.autoscaler.planning import iteration_plan
 from manager.autoscaler.planning.autoscaler_cache import AutoscalerCache
 from manager.autoscaler.planning.cluster_view import open_view
+from manager.autoscaler.planning.iteration import Iteration
 from manager.autoscaler.planning.iteration_plan import PlannedIteration
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.scale_down.removal_status import (

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from manager.autoscaler.cluster_state.state import Incident, IncidentKind
-from manager.autoscaler.iteration import Iteration
+from manager.autoscaler.planning.iteration import Iteration
 from manager.autoscaler.reporting import answers
 from manager.autoscaler.reporting.answers import Plan
 from manager.autoscaler.reporting.decision_log import DecisionLog

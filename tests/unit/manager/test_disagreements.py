@@ -19,11 +19,11 @@ from manager.autoscaler.cluster_state.actions import ActionKind
 from manager.autoscaler.cluster_state.registry import Registry, add_request, decode_registry, encode_registry
 from manager.autoscaler.cluster_state.state import Increase
 from manager.autoscaler.decision_settings import DecisionSettings
-from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.listers import ClusterObjects
 from manager.autoscaler.planning import iteration_plan
 from manager.autoscaler.planning.autoscaler_cache import AutoscalerCache
 from manager.autoscaler.planning.cluster_view import open_view
+from manager.autoscaler.planning.iteration import Iteration
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.reporting import answers, events, group_rows
 from manager.autoscaler.reporting.metrics import AutoscalerMetrics

@@ -16,7 +16,7 @@ from manager.autoscaler.cluster_state.state import (
     Readiness,
 )
 from manager.autoscaler.expander import priority
-from manager.autoscaler.iteration import Iteration
+from manager.autoscaler.planning.iteration import Iteration
 from manager.autoscaler.reporting import events
 from manager.autoscaler.scale_up.decisions import (
     ExpanderStep,

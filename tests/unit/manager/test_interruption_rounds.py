@@ -13,7 +13,7 @@ from manager.autoscaler.cluster_state.actions import ActionKind
 from manager.autoscaler.cluster_state.replacement import DisruptionReason
 from manager.autoscaler.disruption.disruption_limits import DisruptionLimits, parse_limit
 from manager.autoscaler.disruption.rules import DisruptionRules
-from manager.autoscaler.iteration import Iteration
+from manager.autoscaler.planning.iteration import Iteration
 from manager.autoscaler.reporting import answers, events
 from manager.autoscaler.reporting.metrics import AutoscalerMetrics
 from manager.autoscaler.settings.modes import Mode

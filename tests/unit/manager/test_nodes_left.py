@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from deploy import plan_table
 from manager.autoscaler.cluster_state.actions import LIKELY_TO_GO, Action, ActionKind
-from manager.autoscaler.iteration import Iteration
+from manager.autoscaler.planning.iteration import Iteration
 from manager.autoscaler.reporting import answers, events, group_rows, node_rows, node_status, status
 from manager.autoscaler.reporting.answers import NodesLeft, Plan
 from manager.autoscaler.reporting.decision_log import DecisionLog

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from deploy import plan_table
 from manager.autoscaler.cloudprovider.contract import Group
-from manager.autoscaler.iteration import Iteration
+from manager.autoscaler.planning.iteration import Iteration
 from manager.autoscaler.reporting import answers, events, group_rows, object_status
 from manager.autoscaler.reporting.metrics import AutoscalerMetrics
 from shared.api.provisioningrequest import ProvisioningRequest, ProvisioningRequestStatus

@@ -22,10 +22,10 @@ from manager.autoscaler.cluster_state.registry import Registry
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.http.plan_request import Overrides, PlanRequest
 from manager.autoscaler.http.router import MAX_BODY_BYTES, router
-from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.listers import ClusterObjects
 from manager.autoscaler.planning import iteration_plan
 from manager.autoscaler.planning.cluster_view import open_view
+from manager.autoscaler.planning.iteration import Iteration
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.reporting.cost_division import LabelCosts, NamespaceCosts
 from manager.autoscaler.reporting.cost_trend import CostTrend

@@ -15,7 +15,7 @@ from manager.autoscaler.cluster_state.state import GroupBackoff, GroupStatus, In
 from manager.autoscaler.estimator.limits import Quota, ResourceBounds
 from manager.autoscaler.expander.priority import Pattern, Priorities
 from manager.autoscaler.expander.ranking import CLUSTER_AUTOSCALER, LEAST_COST
-from manager.autoscaler.iteration import Iteration
+from manager.autoscaler.planning.iteration import Iteration
 from manager.autoscaler.pricing.model import NVIDIA_GPU, Machine
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.reporting import answers
