@@ -24,7 +24,7 @@ from manager.autoscaler.planning.autoscaler_cache import AutoscalerCache
 from manager.autoscaler.planning.group_templates import OfferedBy
 from manager.autoscaler.pricing.model import PricingModel
 from manager.autoscaler.scale_down.removal_status import DeletionsInProgress
-from manager.autoscaler.scale_up import pending_pods
+from manager.autoscaler.scale_up import candidates, pending_pods
 from manager.autoscaler.settings.modes import Mode
 from manager.autoscaler.snapshot import cluster, devices, equivalence_groups, interruptions, templates
 from manager.autoscaler.snapshot.cluster import ClusterSnapshot, NodeState, NodeTemplate, StateRules
@@ -34,6 +34,7 @@ from manager.autoscaler.snapshot.templates import (
 )
 from shared.api import pods
 from shared.api.core import Node, Pod
+from shared.cached_property import cached_property
 from shared.errors import InvalidInput
 from shared.quantity import Amounts
 
@@ -115,6 +116,20 @@ class ClusterView:
         """The UIDs of pods that wait for a place, by "namespace/name"."""
         without_node = (pod for pod in self.objects.pods if not pod.spec.node_name)
         return {pod.metadata.key: pod.metadata.uid for pod in (*without_node, *self.recreatable.values())}
+
+    @cached_property
+    def machine_types(self) -> Sequence[str]:
+        """The machine types of the cloud, none from a cloud that does not name them. Raises ProviderError."""
+        return none_if_unsupported(self.cloud.machine_types) or ()
+
+    @cached_property
+    def groups_left(self) -> int:
+        """The number of groups that may still be created; unmanaged and refused groups count, too."""
+        observed = self.cloud.observed
+        others = (Group(each, 0, 0, 0) for each in (*observed.unmanaged, *observed.refused))
+        return candidates.groups_left(
+            (*(each.group for each in observed.groups.values()), *others), self.settings.autoprovisioning
+        )
 
     def states(self) -> list[GroupStatus]:
         """All groups; a group that may not grow carries the reason."""

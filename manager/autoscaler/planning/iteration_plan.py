@@ -12,11 +12,8 @@ from manager.autoscaler.cluster_state.actions import Action, ActionKind
 from manager.autoscaler.cluster_state.registry import Registry, with_refusals
 from manager.autoscaler.cluster_state.state import Increase
 from manager.autoscaler.decision_settings import DecisionSettings
-from manager.autoscaler.planning import removal_planning
-from manager.autoscaler.planning.candidate_groups import CandidateGroups
-from manager.autoscaler.planning.cluster_view import (
-    ClusterView,
-)
+from manager.autoscaler.planning import candidate_groups, removal_planning
+from manager.autoscaler.planning.cluster_view import ClusterView
 from manager.autoscaler.planning.iteration import Iteration
 from manager.autoscaler.planning.removal_view import RemovalView
 from manager.autoscaler.pod_injection import buffer_planning, buffer_reading, request_reading, resource_quotas
@@ -250,14 +247,13 @@ def _with_creatable(
     scale_up_input: ScaleUpInput, without_place: Sequence[EquivalenceGroup], view: ClusterView
 ) -> tuple[ScaleUpInput, Mapping[str, InvalidInput]]:
     """The input with the groups that could be created for these pods, and what the settings name in vain."""
-    created = CandidateGroups(view)
-    creatable = created.states(without_place)
+    creatable = candidate_groups.states(view, without_place)
     found = replace(
         scale_up_input,
         groups=[*scale_up_input.groups, *creatable],
-        new_groups=candidates.creatable_groups(created.groups_left, creatable),
+        new_groups=candidates.creatable_groups(view.groups_left, creatable),
     )
-    return found, created.problems() if without_place else {}
+    return found, candidate_groups.problems(view) if without_place else {}
 
 
 def _with_classes(scale_up_input: ScaleUpInput, more: Sequence[EquivalenceGroup]) -> ScaleUpInput:

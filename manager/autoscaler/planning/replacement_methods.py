@@ -27,9 +27,8 @@ from manager.autoscaler.disruption.verdicts import (
     Denied,
     ReplacementVerdict,
 )
-from manager.autoscaler.planning import replacement_planning
+from manager.autoscaler.planning import candidate_groups, replacement_planning
 from manager.autoscaler.planning.autoscaler_cache import LastSearch
-from manager.autoscaler.planning.candidate_groups import CandidateGroups
 from manager.autoscaler.planning.removal_view import RemovalCommands, RemovalMethod
 from manager.autoscaler.planning.replacement_planning import ReplacementFollower
 from manager.autoscaler.pricing import list_prices
@@ -287,8 +286,8 @@ class PriceMethod(ReplacementMethod):
 
     @property
     def problems(self) -> dict[str, InvalidInput]:
-        created = CandidateGroups(self.view.cluster)
-        return created.problems() if self.is_on and created.is_on else {}
+        cluster = self.view.cluster
+        return candidate_groups.problems(cluster) if self.is_on and cluster.groups_left > 0 else {}
 
     def pause(self) -> tuple[float, str]:
         happened, ended = self.view.inputs.happened, self.view.cluster.reconciled.registry.replaced_at
@@ -324,8 +323,7 @@ class PriceMethod(ReplacementMethod):
     def _creatable(self, search: SearchInputs) -> tuple[list[GroupStatus], int]:
         """The groups that could be created for the pods of all priced nodes, and how many may be."""
         cluster, inputs = self.view.cluster, search.context.inputs
-        config, created = cluster.settings, CandidateGroups(cluster)
-        if not created.is_on:
+        if cluster.groups_left <= 0:
             return [], 0
         prices = self.view.cost.known_by_node
         going = {name for name, group in inputs.group_of.items() if group in inputs.groups and name in prices}
@@ -336,4 +334,5 @@ class PriceMethod(ReplacementMethod):
         ]
         classes = equivalence_groups.build_equivalence_groups(moving, cluster.objects.surroundings).classes
         wanted = Mode.RECOMMEND if search.advice else Mode.ENFORCE
-        return [each for each in created.states(classes) if config.mode_of(each.id) is wanted], created.groups_left
+        creatable = candidate_groups.states(cluster, classes)
+        return [each for each in creatable if cluster.settings.mode_of(each.id) is wanted], cluster.groups_left
