@@ -9,7 +9,7 @@ from typing import NamedTuple
 from manager.autoscaler.cluster_state.replacement import DisruptionReason
 from manager.autoscaler.cluster_state.state import GroupStatus
 from manager.autoscaler.pricing import gce
-from manager.autoscaler.scale_down.inputs import ScaleDownContext
+from manager.autoscaler.scale_down.scale_down_context import ScaleDownContext
 from manager.autoscaler.scale_up import groups
 from manager.autoscaler.scale_up.groups import Headroom, QuotaUsage
 from manager.autoscaler.snapshot.cluster import NodeInfo, NodeTemplate
@@ -105,7 +105,7 @@ class SavingBalance:
     def __init__(
         self, context: ScaleDownContext, prices: Mapping[str, float], disruptions: Mapping[str, float], least: float
     ) -> None:
-        ours = [node for node in context.nodes if context.group_of(node) in context.inputs.groups]
+        ours = [node for node in context.registered if context.group_id(node) in context.groups]
         self.least = least
         self.disruption = {node.name: _disruption_of(node, context, disruptions) for node in ours}
         self._total_price = sum(prices.get(node.name, 0.0) for node in ours)

@@ -8,7 +8,7 @@ from typing import TypeVar
 from manager.autoscaler.cluster_state.replacement import DisruptionReason
 from manager.autoscaler.disruption import schedule
 from manager.autoscaler.disruption.schedule import BadSchedule, CronSchedule
-from manager.autoscaler.scale_down.inputs import EmptyNodeLimit, ScaleDownInputs
+from manager.autoscaler.scale_down.scale_down_context import EmptyNodeLimit, ScaleDownContext
 from manager.autoscaler.snapshot.cluster import NodeInfo, NodeState
 from shared import durations
 from shared.errors import InvalidInput
@@ -146,43 +146,43 @@ class DisruptionAllowance:
         return found
 
 
-def allowance(inputs: ScaleDownInputs, limits: DisruptionLimits, reason: str) -> DisruptionAllowance:
+def allowance(context: ScaleDownContext, limits: DisruptionLimits, reason: str) -> DisruptionAllowance:
     """How many nodes the limits allow to go now. Unready nodes do not use up the limits of their own repair, which has
     a bound of its own on how many may be unhealthy; nor do nodes that others have cordoned because of an announced
     interruption use up those of its replacement.
     """
-    own: dict[str, list[NodeInfo]] = {group: [] for group in limits.own if group in inputs.groups}
+    own: dict[str, list[NodeInfo]] = {group: [] for group in limits.own if group in context.groups}
     others: list[NodeInfo] = []
-    for node in inputs.nodes:
-        group = inputs.group_of.get(node.name, "")
-        if group in inputs.groups and (node.readiness or node.state) is not NodeState.NOT_STARTED:
+    for node in context.nodes:
+        group = context.group_of.get(node.name, "")
+        if group in context.groups and (node.readiness or node.state) is not NodeState.NOT_STARTED:
             own.get(group, others).append(node)
 
     def is_unavailable(node: NodeInfo) -> bool:
-        if node.name in inputs.leaving:
+        if node.name in context.leaving:
             return True
-        is_announced = reason == DisruptionReason.INTERRUPTED and node.name in inputs.interruptions
+        is_announced = reason == DisruptionReason.INTERRUPTED and node.name in context.interruptions
         is_excused = is_announced and (node.readiness or node.state) in (NodeState.READY, NodeState.CORDONED)
         return node.state is not NodeState.READY and reason != DisruptionReason.UNHEALTHY and not is_excused
 
     def allowed(which: Sequence[DisruptionLimit], nodes: Sequence[NodeInfo]) -> Allowed:
-        return allowed_nodes(which, len(nodes), sum(map(is_unavailable, nodes)), inputs.now, reason)
+        return allowed_nodes(which, len(nodes), sum(map(is_unavailable, nodes)), context.now, reason)
 
     return DisruptionAllowance(
         allowed(limits.shared, others), {group: allowed(limits.own[group], nodes) for group, nodes in own.items()}
     )
 
 
-def empty_node_limits(inputs: ScaleDownInputs, limits: DisruptionLimits) -> tuple[EmptyNodeLimit, ...]:
+def empty_node_limits(context: ScaleDownContext, limits: DisruptionLimits) -> tuple[EmptyNodeLimit, ...]:
     """How many empty nodes scale-down may remove now, by the limits that name the reason Empty."""
 
     def naming(which: Sequence[DisruptionLimit]) -> list[DisruptionLimit]:
         return [each for each in which if EMPTY in each.reasons]
 
     named = DisruptionLimits(naming(limits.shared), {group: naming(each) for group, each in limits.own.items()})
-    found = allowance(inputs, named, EMPTY)
+    found = allowance(context, named, EMPTY)
     parts = [
-        (found.shared, frozenset(inputs.groups).difference(found.own)),
+        (found.shared, frozenset(context.groups).difference(found.own)),
         *((each, frozenset({group})) for group, each in found.own.items()),
     ]
     return tuple(EmptyNodeLimit(groups, each.nodes, each.limit) for each, groups in parts if each.limit)

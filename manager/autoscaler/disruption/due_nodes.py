@@ -169,7 +169,7 @@ class DuePurpose(Purpose):
         self._unhealthy = unhealthy
 
     def candidates(self) -> tuple[list[ReplaceableNode], dict[str, Denied]]:
-        nodes = {node.name: node for node in self.inputs.context.nodes}
+        nodes = {node.name: node for node in self.inputs.context.registered}
         found, refused = [], {}
         for due in self._due.values():
             node = nodes.get(due.name)

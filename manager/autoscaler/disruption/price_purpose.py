@@ -107,9 +107,9 @@ class PricePurpose(Purpose):
 
     def candidates(self) -> tuple[list[ReplaceableNode], dict[str, Denied]]:
         context, found, refused = self.inputs.context, [], {}
-        for node in context.nodes:
-            group = context.group_of(node)
-            if group not in context.inputs.groups or node.name in self.inputs.unneeded:
+        for node in context.registered:
+            group = context.group_id(node)
+            if group not in context.groups or node.name in self.inputs.unneeded:
                 continue
             why = self._unfit(node)
             if why is not None:
@@ -134,7 +134,7 @@ class PricePurpose(Purpose):
         replacement of each node alone would save at most, where they do not say what would be saved.
         """
         context, found, left = self.inputs.context, dict(decision.verdicts), MOST_SIMULATED
-        nodes = [node for node in context.nodes if node.name in found and node.name in self._prices.known]
+        nodes = [node for node in context.registered if node.name in found and node.name in self._prices.known]
         for node in sorted(nodes, key=lambda each: (-self._prices.known[each.name], each.name)):
             price, verdict = self._prices.known[node.name], found[node.name]
             verdict = replace(verdict, terms=(price_term("price", price), *verdict.terms))

@@ -24,7 +24,7 @@ from manager.autoscaler.disruption.verdicts import (
     ReplacementVerdict,
 )
 from manager.autoscaler.scale_down import eligibility
-from manager.autoscaler.scale_down.inputs import ScaleDownContext
+from manager.autoscaler.scale_down.scale_down_context import ScaleDownContext
 from manager.autoscaler.scale_up.groups import Headroom, QuotaUsage
 from manager.autoscaler.scale_up.options import no_deadline
 from manager.autoscaler.snapshot.cluster import NodeInfo, NodeTemplate
@@ -76,10 +76,10 @@ class SearchInputs:
             return Denied(ConsolidationReason.LEFT_TO_SCALE_DOWN, "scale-down is about to remove it")
         if not_now:
             return Denied(ConsolidationReason.NOT_ELIGIBLE, not_now)
-        if context.inputs.groups[context.group_of(node)].rules.zero_or_max:
+        if context.groups[context.group_id(node)].rules.zero_or_max:
             return Denied(ConsolidationReason.NOT_ELIGIBLE, "its group has all of its nodes or none")
-        if node.name in context.inputs.unreadable:
-            return Denied(ConsolidationReason.NOT_ELIGIBLE, context.inputs.unreadable[node.name])
+        if node.name in context.unreadable:
+            return Denied(ConsolidationReason.NOT_ELIGIBLE, context.unreadable[node.name])
         if own is not None:
             return own
         if node.annotations.get(eligibility.ANNOTATION_DISABLED) == "true":

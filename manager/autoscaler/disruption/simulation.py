@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from manager.autoscaler.disruption.verdicts import ConsolidationReason, Denied
 from manager.autoscaler.estimator.limits import Quota
-from manager.autoscaler.scale_down import eligibility, inputs, pods_on_nodes
+from manager.autoscaler.scale_down import eligibility, pods_on_nodes
 from manager.autoscaler.scale_down.drain import RemainingDisruptions
-from manager.autoscaler.scale_down.inputs import GroupSizeLimits, ScaleDownContext
 from manager.autoscaler.scale_down.pods_on_nodes import BlockingPod, DrainPlan
 from manager.autoscaler.scale_down.removal_simulation import Arrival, NoPlace, RemainingNodes
+from manager.autoscaler.scale_down.scale_down_context import GroupSizeLimits, ScaleDownContext, above_bounds
 from manager.autoscaler.scale_up.groups import QuotaUsage
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import NodeTemplate
@@ -44,18 +44,18 @@ class ReplacementSimulation:
         self._context = context
         self._forced = forced
         self._silent = silent
-        self._deleted = [node.name for node in context.nodes if context.is_leaving(node)]
+        self._deleted = [node.name for node in context.registered if context.is_leaving(node)]
         self._unneeded = list(unneeded)
-        self._by_name = {node.name: node for node in context.nodes}
+        self._by_name = {node.name: node for node in context.registered}
         self._usage = QuotaUsage(context.rules.gpu_label)
         self._disruptions = self._left_by_going()
-        self._spare = {name: group.spare for name, group in context.inputs.groups.items()}
+        self._spare = {name: group.spare for name, group in context.groups.items()}
         for name in self._unneeded:
-            self._spare[context.group_of(self._by_name[name])] -= 1
+            self._spare[context.group_id(self._by_name[name])] -= 1
 
     def _left_by_going(self) -> RemainingDisruptions:
         """The budgets without what the evictions still to come on nodes that go anyway take of them."""
-        left = RemainingDisruptions(self._context.inputs.disruption_budgets, self._context.inputs.gangs)
+        left = RemainingDisruptions(self._context.disruption_budgets, self._context.gangs)
         for name in (*self._deleted, *self._unneeded):
             for each in self._context.pods_that_move(name):
                 who = each.drain_info
@@ -77,9 +77,9 @@ class ReplacementSimulation:
         found: dict[str, DrainPlan] = {}
         for name in removed:
             node = self._by_name[name]
-            group = context.group_of(node)
+            group = context.group_id(node)
             if not sizes.has_node(group):
-                return Denied(ConsolidationReason.AT_MINIMUM, eligibility.at_minimum(context.inputs.groups[group])[1])
+                return Denied(ConsolidationReason.AT_MINIMUM, eligibility.at_minimum(context.groups[group])[1])
             usage = self._usage.node_usage(node)
             if short := sizes.short_of(usage):
                 short_of = f"the cluster would have too little {', '.join(short)}"
@@ -91,7 +91,7 @@ class ReplacementSimulation:
                 return Denied(ConsolidationReason.BLOCKED_BY_POD, str(plan))
             if plan.awaited:
                 return Denied(ConsolidationReason.BLOCKED_BY_POD, f"pod {plan.awaited[0].key} is to end by itself")
-            is_known = context.peaks is None or name in context.peaks or name in self._silent
+            is_known = context.known_peaks is None or name in context.known_peaks or name in self._silent
             if plan.moving and not is_known:
                 return Denied(ConsolidationReason.PEAK_UNKNOWN, "it has pods to move, and nothing is predicted of it")
             disruptions.take(plan.disruptions)
@@ -103,11 +103,11 @@ class ReplacementSimulation:
         """What the cluster has above its lower bounds, with these nodes and without those that go anyway."""
         context, bounds = self._context, self._context.rules.bounds
         if added is None or not bounds:
-            return inputs.above_bounds({}, ())
+            return above_bounds({}, ())
         going = {*self._deleted, *self._unneeded}
-        usages = [self._usage.node_usage(node) for node in context.nodes if node.name not in going]
+        usages = [self._usage.node_usage(node) for node in context.registered if node.name not in going]
         usages += [self._usage.node_usage(template.node) for template in added]
-        return inputs.above_bounds(bounds, usages)
+        return above_bounds(bounds, usages)
 
     def place(self, removed: Sequence[str], added: Sequence[NodeTemplate] = ()) -> PodPlacement:
         """Places the pods of these nodes: on nodes that stay before new ones, and on no node that goes. With them, pods
@@ -142,7 +142,7 @@ class ReplacementSimulation:
     def _settled(self) -> tuple[RemainingNodes, Mapping[str, Sequence[Arrival]]]:
         """The nodes once the pods of those that go anyway have moved, and which pods have moved to each."""
         going = [*self._deleted, *self._unneeded]
-        present = RemainingNodes(self._context, self._context.nodes)
+        present = RemainingNodes(self._context, self._context.registered)
         if not going:
             return present, {}
         remaining, rows = present.rescheduling(sorted(going))
@@ -151,7 +151,7 @@ class ReplacementSimulation:
             remaining.empty_out(rows[name])
         names = list(rows)
         arrived = {names[row]: found for row, found in remaining.arrivals.items()}
-        return RemainingNodes(self._context, self._context.nodes, set(going), arrived), arrived
+        return RemainingNodes(self._context, self._context.registered, set(going), arrived), arrived
 
 
 def node_count(unplaced: Iterable[Amounts], free: Amounts) -> int | None:

@@ -19,7 +19,6 @@ from manager.autoscaler.planning.removal_view import RemovalCommands, RemovalMet
 from manager.autoscaler.planning.replacement_methods import DueNodeMethod, PriceMethod
 from manager.autoscaler.planning.utilization_method import UtilizationMethod
 from manager.autoscaler.scale_down import eligibility, planner
-from manager.autoscaler.scale_down.inputs import ScaleDownInputs
 from manager.autoscaler.scale_down.removal_status import (
     NodeRemovalStatus,
     NodeStanding,
@@ -30,6 +29,7 @@ from manager.autoscaler.scale_down.removal_status import (
     ScaleDownRules,
     UnremovableReason,
 )
+from manager.autoscaler.scale_down.scale_down_context import ScaleDownContext
 from manager.autoscaler.scale_up import candidates, options
 from manager.autoscaler.scale_up.options import TimeLimits
 from manager.autoscaler.settings.modes import Mode
@@ -77,62 +77,63 @@ class UnneededMethod(RemovalMethod):
     def candidates(self, decided: RemovalCommands) -> RemovalCommands:
         if not self.view.cluster.settings.scale_down_enabled or self.view.scales_up:
             return decided
-        inputs = self.view.inputs
-        return replace(decided, scale_down=decide(self.view.cluster, inputs)).with_problems(inputs.unread_nodes)
+        context = self.view.context
+        return replace(decided, scale_down=decide(self.view.cluster, context)).with_problems(context.unread_nodes)
 
 
-def decide(cluster: ClusterView, inputs: ScaleDownInputs) -> ScaleDownDecision:
+def decide(cluster: ClusterView, context: ScaleDownContext) -> ScaleDownDecision:
     """Scale-down's decision; the nodes of a replacement under way stay out of it."""
     config = cluster.settings
-    situation = _beside_replacement(inputs, cluster)
+    situation = _beside_replacement(context, cluster)
     limits = disruption_limits.empty_node_limits(situation, config.disruption.limits)
     situation = replace(situation, empty_node_limits=limits)
 
-    def one_pass(over: ScaleDownInputs) -> ScaleDownDecision:
+    def one_pass(over: ScaleDownContext) -> ScaleDownDecision:
         is_late = (
             TimeLimits(config.clock).deadline(config.scale_down_simulation_timeout_seconds)
             if config.clock
             else options.no_deadline
         )
-        return planner.decide(over, config.scale_down, is_late)
+        return planner.decide(over, is_late)
 
     found = one_pass(situation)
     advised = {group for group in situation.groups if config.mode_of(group) is not Mode.ENFORCE}
     if len(advised) < len(situation.groups) and any(situation.group_of[each] in advised for each in found.unneeded):
         enforced = {name: each for name, each in situation.groups.items() if name not in advised}
         found = _keep_apart(found, one_pass(replace(situation, groups=enforced)), situation.group_of, advised)
-    return replace(found, statuses=dict(sorted({**found.statuses, **_of_unread(inputs)}.items())))
+    return replace(found, statuses=dict(sorted({**found.statuses, **_of_unread(context)}.items())))
 
 
-def _beside_replacement(inputs: ScaleDownInputs, cluster: ClusterView) -> ScaleDownInputs:
-    """The inputs with the old nodes of a replacement as leaving: their pods get their new places first."""
+def _beside_replacement(context: ScaleDownContext, cluster: ClusterView) -> ScaleDownContext:
+    """The context with the old nodes of a replacement as leaving: their pods get their new places first."""
     replacing = cluster.reconciled.registry.replacing
     if replacing is None:
-        return inputs
+        return context
     uids = {node.metadata.name: node.metadata.uid for node in cluster.objects.nodes}
     old = [each for each in replacing.removed if uids.get(each.name) == each.uid]
-    waiting = Counter(each.group for each in old if each.name not in inputs.leaving)
+    waiting = Counter(each.group for each in old if each.name not in context.leaving)
     new = (node.metadata.name for nodes in removal_view.launched_nodes(replacing, cluster).values() for node in nodes)
+    groups = {name: replace(group, deleting=group.deleting + waiting[name]) for name, group in context.groups.items()}
     is_by_price = replacing.reason is DisruptionReason.UNDERUTILIZED
     replaced, replaces = (REPLACED, REPLACES) if is_by_price else (f"{RENEWED}: {replacing.reason}", RENEWS)
     return replace(
-        inputs,
-        leaving={*inputs.leaving, *(each.name for each in old)},
-        groups={name: replace(group, deleting=group.deleting + waiting[name]) for name, group in inputs.groups.items()},
+        context,
+        leaving={*context.leaving, *(each.name for each in old)},
+        groups=groups,
         replacing={**dict.fromkeys(new, replaces), **{each.name: replaced for each in old}},
     )
 
 
-def _of_unread(inputs: ScaleDownInputs) -> dict[str, NodeRemovalStatus]:
+def _of_unread(context: ScaleDownContext) -> dict[str, NodeRemovalStatus]:
     """The verdicts on nodes that cannot be read."""
     return {
         name: NodeRemovalStatus(
             name,
-            inputs.group_of.get(name, ""),
+            context.group_of.get(name, ""),
             NodeStanding.NEEDED,
             ScaleExplanation(str(problem), bound=UnremovableReason.UNEXPECTED),
         )
-        for name, problem in inputs.unread_nodes.items()
+        for name, problem in context.unread_nodes.items()
     }
 
 
@@ -177,26 +178,26 @@ class InterruptedMethod(RemovalMethod):
         cluster, scale_down = self.view.cluster, decided.scale_down
         if scale_down is None or not cluster.interrupted:
             return decided
-        inputs = self.view.inputs
+        context = self.view.context
         kept = cluster.interrupted - removal_view.deleted_by_cloud(cluster)
-        taken = sorted(name for name in kept if inputs.group_of[name] in inputs.groups)
+        taken = sorted(name for name in kept if context.group_of[name] in context.groups)
         if not taken:
             return decided
-        spare = Counter(inputs.group_of[name] for name in taken)  # already count as deleted
+        spare = Counter(context.group_of[name] for name in taken)  # already count as deleted
         spare.subtract(each.group for each in scale_down.removals)
         for name in spare:
-            group = inputs.groups[name]
+            group = context.groups[name]
             spare[name] += group.group.settled_size - group.deleting - group.group.min_size
         occupied = _occupied_nodes(cluster)
         added = {}
-        for node in inputs.nodes:
-            group_id = inputs.group_of.get(node.name, "")
+        for node in context.nodes:
+            group_id = context.group_of.get(node.name, "")
             if (
                 node.name in taken
                 and node.state is NodeState.INTERRUPTED
                 and node.name not in occupied
                 and spare[group_id] > 0
-                and _may_leave(cluster, inputs, node)
+                and _may_leave(cluster, context, node)
             ):
                 spare[group_id] -= 1
                 detail = f"the cloud deletes it, and it is empty: {cluster.interruptions[node.name]}"
@@ -215,14 +216,14 @@ def _occupied_nodes(cluster: ClusterView) -> frozenset[str]:
     )
 
 
-def _may_leave(cluster: ClusterView, inputs: ScaleDownInputs, node: NodeInfo) -> bool:
-    group = inputs.group_of[node.name]
-    failed = inputs.memory.unremovable.get(node.name)
+def _may_leave(cluster: ClusterView, context: ScaleDownContext, node: NodeInfo) -> bool:
+    group = context.group_of[node.name]
+    failed = context.memory.unremovable.get(node.name)
     return (
         cluster.settings.mode_of(group) is Mode.ENFORCE
-        and not inputs.groups[group].rules.zero_or_max
+        and not context.groups[group].rules.zero_or_max
         and node.annotations.get(eligibility.ANNOTATION_DISABLED) != "true"
-        and not (failed is not None and failed.reason is UnremovableReason.UNEXPECTED and inputs.now < failed.until)
+        and not (failed is not None and failed.reason is UnremovableReason.UNEXPECTED and context.now < failed.until)
     )
 
 

@@ -20,7 +20,6 @@ from manager.autoscaler.disruption.replacement_search import NOT_ITS_TURN
 from manager.autoscaler.disruption.verdicts import ConsolidationDecision
 from manager.autoscaler.planning.cluster_view import ClusterView
 from manager.autoscaler.scale_down import drain, pods_on_nodes
-from manager.autoscaler.scale_down.inputs import ScaleDownInputs, ShrinkingGroup
 from manager.autoscaler.scale_down.pods_on_nodes import PodOnNode
 from manager.autoscaler.scale_down.removal_status import (
     CooldownTimestamps,
@@ -28,6 +27,7 @@ from manager.autoscaler.scale_down.removal_status import (
     NodeToRemove,
     ScaleDownDecision,
 )
+from manager.autoscaler.scale_down.scale_down_context import ScaleDownContext, ShrinkingGroup
 from manager.autoscaler.scale_up import orchestrator
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcome
 from manager.autoscaler.scale_up.options import ScaleUpInput
@@ -74,8 +74,8 @@ class RemovalView:
         return any(each.increases for each in self.decisions)
 
     @cached_property
-    def inputs(self) -> ScaleDownInputs:
-        return read_inputs(self.cluster, self.waiting)
+    def context(self) -> ScaleDownContext:
+        return read_context(self.cluster, self.waiting)
 
 
 @dataclass(frozen=True)
@@ -153,8 +153,8 @@ def launched_nodes(replacing: Replacement, view: ClusterView) -> dict[str, list[
     return found
 
 
-def read_inputs(view: ClusterView, waiting: ScaleUpInput) -> ScaleDownInputs:
-    """The inputs of a pass of scale-down, with the pods that `waiting` places on present nodes."""
+def read_context(view: ClusterView, waiting: ScaleUpInput) -> ScaleDownContext:
+    """What a pass of scale-down sees, with the pods that `waiting` places on present nodes."""
     objects, config, underway = view.objects, view.settings, view.underway
     cutoff = config.pending.expendable_pods_priority_cutoff
     observed = view.cloud.observed
@@ -166,10 +166,11 @@ def read_inputs(view: ClusterView, waiting: ScaleUpInput) -> ScaleDownInputs:
         objects.controllers,
     )
     nodes, unread_nodes = _nodes(view)
-    return ScaleDownInputs(
+    return ScaleDownContext(
         objects.now,
         nodes,
         (*read.residents, *_nominated(view), *_placed(waiting, view.recreatable)),
+        config.scale_down,
         groups=groups,
         group_of=observed.group_of_node,
         disruption_budgets=pods_on_nodes.disruption_budgets(objects.budgets),

@@ -32,8 +32,8 @@ from manager.autoscaler.planning.autoscaler_cache import LastSearch
 from manager.autoscaler.planning.removal_view import RemovalCommands, RemovalMethod
 from manager.autoscaler.planning.replacement_planning import ReplacementFollower
 from manager.autoscaler.pricing import list_prices
-from manager.autoscaler.scale_down.inputs import ScaleDownContext, ScaleDownInputs
 from manager.autoscaler.scale_down.removal_status import ScaleDownDecision, UnremovableReason
+from manager.autoscaler.scale_down.scale_down_context import ScaleDownContext
 from manager.autoscaler.scale_up import groups, orchestrator
 from manager.autoscaler.scale_up.groups import Headroom
 from manager.autoscaler.scale_up.options import ScaleUpSettings, TimeLimits, no_deadline
@@ -131,16 +131,16 @@ class ReplacementMethod(RemovalMethod):
         One that finds nothing to begin stands for a while, unless what it has seen changes.
         """
         view, kind = self.view, type(self)
-        cluster, inputs = view.cluster, view.inputs
+        cluster, context = view.cluster, view.context
         config, searches, now = cluster.settings, cluster.cache.searches, cluster.objects.now
-        enforced = {name: each for name, each in inputs.groups.items() if config.mode_of(name) is Mode.ENFORCE}
-        advice = enforced.keys().isdisjoint({each.group for each in self.due} or inputs.groups)
-        over = inputs if advice else replace(inputs, groups=enforced)
+        enforced = {name: each for name, each in context.groups.items() if config.mode_of(name) is Mode.ENFORCE}
+        advice = enforced.keys().isdisjoint({each.group for each in self.due} or context.groups)
+        over = context if advice else replace(context, groups=enforced)
         reasons = sorted({each.reason for each in self.due} or self.reasons)
         allowed = {reason: allowance(over, self.rules.limits, reason) for reason in reasons}
         blocked = self._blocked_reason(scale_down)
         named = tuple((each.name, each.reason) for each in self.due)
-        seen = frozenset(node.name for node in inputs.nodes), named, blocked and blocked[0], allowed
+        seen = frozenset(node.name for node in context.nodes), named, blocked and blocked[0], allowed
         last = searches.get(kind)
         if (
             last is not None
@@ -154,7 +154,7 @@ class ReplacementMethod(RemovalMethod):
         )
         existing = [state for state in view.scale_up.groups if state.exists and state.id in over.groups]
         search = SearchInputs(
-            context=ScaleDownContext(over, config.scale_down),
+            context=over,
             advice=advice,
             targets=launch_targets(existing, remaining, config.scale_up),
             remaining=remaining,
@@ -176,7 +176,7 @@ class ReplacementMethod(RemovalMethod):
 
     def _blocked_reason(self, scale_down: ScaleDownDecision) -> Denied | None:
         """What delays every replacement of this method: nodes that come or go now, or its own pause."""
-        cluster, going = self.view.cluster, self.view.inputs.in_progress
+        cluster, going = self.view.cluster, self.view.context.in_progress
         if cluster.upcoming or cluster.reconciled.registry.requests:
             return Denied(ConsolidationReason.COOLDOWN, "nodes are on their way")
         if scale_down.removals or going.empty or going.drained:
@@ -217,11 +217,11 @@ class DueNodeMethod(ReplacementMethod):
 
     @cached_property
     def due(self) -> list[DueNode]:
-        cluster, rules, inputs = self.view.cluster, self.rules, self.view.inputs
+        cluster, rules, context = self.view.cluster, self.rules, self.view.context
         observed, nodes = cluster.cloud.observed, cluster.objects.nodes
         lifetimes = {
             name: rules.lifetime_of(name, observed.groups[name].options.max_node_lifetime_seconds)
-            for name in inputs.groups
+            for name in context.groups
         }
         if not any(rules.of_group(name).is_any_on(seconds) for name, seconds in lifetimes.items()):
             return []
@@ -246,12 +246,12 @@ class DueNodeMethod(ReplacementMethod):
         return until, "another node was replaced just now"
 
     def purpose(self, inputs: SearchInputs) -> DuePurpose:
-        down, rules = self.view.inputs, self.rules
+        down, rules = self.view.context, self.rules
         repaired = [node for node in self.view.cluster.objects.nodes if node.metadata.name in down.group_of]
         return DuePurpose(
             # The order in which they are due stays.
             replace(inputs, protected={**_failed(down), **inputs.protected}, untried=()),
-            [each for each in self.due if each.group in inputs.context.inputs.groups],
+            [each for each in self.due if each.group in inputs.context.groups],
             due_nodes.too_many_unhealthy(repaired, down.group_of, rules),
             is_forced=rules.grace_seconds is not None,
         )
@@ -266,12 +266,12 @@ class DueNodeMethod(ReplacementMethod):
         return self.view.cluster.settings.disruption
 
 
-def _failed(inputs: ScaleDownInputs) -> dict[str, str]:
+def _failed(context: ScaleDownContext) -> dict[str, str]:
     """The nodes whose deletion failed a short while ago."""
     return {
         name: f"its deletion failed a short while ago: {each.detail}"
-        for name, each in inputs.memory.unremovable.items()
-        if each.reason is UnremovableReason.UNEXPECTED and inputs.now < each.until
+        for name, each in context.memory.unremovable.items()
+        if each.reason is UnremovableReason.UNEXPECTED and context.now < each.until
     }
 
 
@@ -290,7 +290,7 @@ class PriceMethod(ReplacementMethod):
         return candidate_groups.problems(cluster) if self.is_on and cluster.groups_left > 0 else {}
 
     def pause(self) -> tuple[float, str]:
-        happened, ended = self.view.inputs.happened, self.view.cluster.reconciled.registry.replaced_at
+        happened, ended = self.view.context.happened, self.view.cluster.reconciled.registry.replaced_at
         ends = ended if isinstance(ended, float) else None
         moments = [each for each in (happened.added, happened.deleted, happened.failed, ends) if each is not None]
         until = max(moments, default=-math.inf) + self.rules.consolidation_cooldown_seconds
@@ -322,11 +322,11 @@ class PriceMethod(ReplacementMethod):
 
     def _creatable(self, search: SearchInputs) -> tuple[list[GroupStatus], int]:
         """The groups that could be created for the pods of all priced nodes, and how many may be."""
-        cluster, inputs = self.view.cluster, search.context.inputs
+        cluster, context = self.view.cluster, search.context
         if cluster.groups_left <= 0:
             return [], 0
         prices = self.view.cost.known_by_node
-        going = {name for name, group in inputs.group_of.items() if group in inputs.groups and name in prices}
+        going = {name for name, group in context.group_of.items() if group in context.groups and name in prices}
         moving = [
             pod
             for pod in cluster.objects.pods

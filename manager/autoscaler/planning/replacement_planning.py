@@ -37,7 +37,6 @@ from manager.autoscaler.planning import removal_view
 from manager.autoscaler.planning.cluster_view import ClusterView
 from manager.autoscaler.planning.removal_view import RemovalCommands, RemovalView
 from manager.autoscaler.scale_down import planner, pods_on_nodes
-from manager.autoscaler.scale_down.inputs import ScaleDownContext
 from manager.autoscaler.scale_down.planner import NodeBucket
 from manager.autoscaler.scale_down.pods_on_nodes import DrainPlan
 from manager.autoscaler.scale_down.removal_status import (
@@ -190,7 +189,7 @@ class ReplacementFollower:
         awaited = {each.group for each in known.launches if known.phase is ReplacementPhase.LAUNCHING}
         awaited -= cluster.cloud.observed.groups.keys()
         if any(
-            name not in self.view.inputs.groups or cluster.settings.mode_of(name) is not Mode.ENFORCE
+            name not in self.view.context.groups or cluster.settings.mode_of(name) is not Mode.ENFORCE
             for name in known.groups - awaited
         ):
             return ReplacementAbandoned(NOT_ENFORCED)
@@ -198,7 +197,7 @@ class ReplacementFollower:
         return ReplacementSeen(
             cluster.objects.now,
             frozenset(node.metadata.uid for node in cluster.objects.nodes),
-            frozenset(self.view.inputs.leaving),
+            frozenset(self.view.context.leaving),
             {
                 group: tuple(each.metadata.name for each in nodes if states[each.metadata.name] is NodeState.READY)
                 for group, nodes in launched.items()
@@ -227,10 +226,10 @@ class ReplacementFollower:
         if isinstance(drains, str):
             return LookedAgain(now, refusal=drains), {}
         removing = DeletionCounts(
-            self.view.inputs.in_progress.empty + sum(not each.is_drained for each in self.scale_down.removals),
-            self.view.inputs.in_progress.drained + sum(each.is_drained for each in self.scale_down.removals),
+            self.view.context.in_progress.empty + sum(not each.is_drained for each in self.scale_down.removals),
+            self.view.context.in_progress.drained + sum(each.is_drained for each in self.scale_down.removals),
         )
-        may_go = allowance(self.view.inputs, self.view.cluster.settings.disruption.limits, state.reason)
+        may_go = allowance(self.view.context, self.view.cluster.settings.disruption.limits, state.reason)
         cropped = planner.crop(
             [NodeBucket("", tuple(name for name in names if not drains[name].evicted))],
             [NodeBucket("", tuple(name for name in names if drains[name].evicted))],
@@ -239,21 +238,21 @@ class ReplacementFollower:
             self.view.cluster.settings.scale_down.parallelism,
         )
         ours = [name for bucket in (*cropped.empty, *cropped.drained) for name in bucket.nodes]
-        may = may_go.cropped(ours, lambda name: self.view.inputs.group_of[name])
-        shut = [each for name in names if not (each := may_go.of_group(self.view.inputs.group_of[name])).nodes]
-        if not may and shut and not any(each.name in self.view.inputs.leaving for each in state.removed):
+        may = may_go.cropped(ours, lambda name: self.view.context.group_of[name])
+        shut = [each for name in names if not (each := may_go.of_group(self.view.context.group_of[name])).nodes]
+        if not may and shut and not any(each.name in self.view.context.leaving for each in state.removed):
             return LookedAgain(now, refusal=f"the disruption limit {shut[0].limit!r} allows no node now"), {}
         return LookedAgain(now, tuple(may)), drains
 
     def _drains(self, state: Replacement, names: Sequence[str]) -> dict[str, DrainPlan] | str:
         """What happens to the pods of these nodes; or why they cannot go together."""
-        inputs, is_forced = self.view.inputs, self.grace_seconds is not None
+        context, is_forced = self.view.context, self.grace_seconds is not None
         protected = undisturbed_nodes(self.view.cluster, minds_pods=not is_forced)
         for name in names:
-            failed = inputs.memory.unremovable.get(name)
+            failed = context.memory.unremovable.get(name)
             if name in protected:
                 return f"{name}: {protected[name]}"
-            if failed is not None and inputs.now < failed.until:
+            if failed is not None and context.now < failed.until:
                 return f"{name} could not be deleted recently: {failed.detail}"
         new = [
             node.metadata.name
@@ -267,7 +266,7 @@ class ReplacementFollower:
                 return f"{unpriced[0]} has no price any more"
             if sum(prices[each] for each in new) >= sum(prices[each] for each in names):
                 return "the new nodes cost no less than the nodes that they would replace"
-        over = ScaleDownContext(replace(inputs, peaks=self._peaks(new)), self.view.cluster.settings.scale_down)
+        over = replace(context, peaks=self._peaks(new))
         gone = [each for each in self.scale_down.unneeded if each not in names]
         simulation = ReplacementSimulation(
             over, gone, names if state.reason is DisruptionReason.UNHEALTHY else (), names if is_forced else ()
@@ -280,10 +279,10 @@ class ReplacementFollower:
 
     def _peaks(self, new: Sequence[str]) -> Mapping[str, Resources] | None:
         """The predicted peaks; that of a new node without a report is what its pods request."""
-        peaks = self.view.inputs.peaks
+        peaks = self.view.context.peaks
         if peaks is None:
             return None
-        on_node = pods_on_nodes.pods_by_node(self.view.inputs.residents)
+        on_node = pods_on_nodes.pods_by_node(self.view.context.residents)
         young = {
             name: pods_on_nodes.requested(
                 each.facts.requests for each in on_node.get(name, ()) if each.drain_info is not None
@@ -298,7 +297,7 @@ class ReplacementFollower:
         kind = ScaleDownReason.UNDERUTILIZED if drain.evicted else ScaleDownReason.EMPTY
         return NodeToRemove(
             name,
-            self.view.inputs.group_of[name],
+            self.view.context.group_of[name],
             ScaleDownReason.UNREADY if reason is DisruptionReason.UNHEALTHY else kind,
             (status and status.utilization) or 0.0,
             tuple(each.key for each in drain.evicted),

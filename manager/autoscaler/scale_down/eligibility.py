@@ -11,7 +11,6 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from manager.autoscaler.expander.option import GPU_RESOURCES, has_gpu
-from manager.autoscaler.scale_down.inputs import ScaleDownContext, ShrinkingGroup
 from manager.autoscaler.scale_down.removal_status import (
     GroupRules,
     NodeRemovalStatus,
@@ -21,6 +20,7 @@ from manager.autoscaler.scale_down.removal_status import (
     UnremovableNode,
     UnremovableReason,
 )
+from manager.autoscaler.scale_down.scale_down_context import ScaleDownContext, ShrinkingGroup
 from manager.autoscaler.snapshot.cluster import NodeInfo, NodeState
 from shared.errors import InvalidInput
 from shared.explanation import ScaleExplanation, Term
@@ -165,12 +165,11 @@ class NodeStatuses:
 
 def find_candidates(context: ScaleDownContext, statuses: NodeStatuses) -> list[Candidate]:
     """The nodes to simulate, in order; all others get their verdict."""
-    inputs = context.inputs
     found = []
-    for node in context.nodes:
-        group = inputs.groups.get(context.group_of(node))
+    for node in context.registered:
+        group = context.groups.get(context.group_id(node))
         if group is None:
-            detail = inputs.kept.get(context.group_of(node), "it belongs to no node group that may shrink")
+            detail = context.kept.get(context.group_id(node), "it belongs to no node group that may shrink")
             statuses.keep(node, UnremovableReason.NOT_AUTOSCALED, detail)
             continue
         used = statuses.used[node.name] = _utilization(context, node, group.rules)
@@ -179,13 +178,13 @@ def find_candidates(context: ScaleDownContext, statuses: NodeStatuses) -> list[C
             statuses.keep(node, *(against or Objection(UnremovableReason.UNEXPECTED, str(used))))
             continue
         is_empty = not context.pods_that_need_places(node.name)
-        known = inputs.memory.unremovable.get(node.name)
+        known = context.memory.unremovable.get(node.name)
         if known is not None and _is_fresh(known, context) and not (is_empty and known.reason in _OF_PODS):
             statuses.unremovable[node.name] = known
             detail = f"a short while ago, {known.reason}: {known.detail}"
             statuses.keep(node, UnremovableReason.RECENTLY_UNREMOVABLE, detail)
             continue
-        found.append(Candidate(node, group, used, inputs.memory.unneeded_since.get(node.name), is_empty))
+        found.append(Candidate(node, group, used, context.memory.unneeded_since.get(node.name), is_empty))
     return sorted(found, key=lambda each: each.turn)
 
 
@@ -249,15 +248,15 @@ def _utilization(context: ScaleDownContext, node: NodeInfo, rules: GroupRules) -
 def _objection(
     context: ScaleDownContext, node: NodeInfo, group: ShrinkingGroup, used: NodeUtilization | InvalidInput
 ) -> Objection | None:
-    if node.name in context.inputs.replacing:
-        return Objection(UnremovableReason.REPLACEMENT, context.inputs.replacing[node.name])
+    if node.name in context.replacing:
+        return Objection(UnremovableReason.REPLACEMENT, context.replacing[node.name])
     if context.is_leaving(node):
         return context.why_leaving(node)
     found = objection(node, used, context.rules, group.rules)
     if found is not None:
         return found
-    if node.name in context.inputs.unreadable:
-        return Objection(UnremovableReason.UNEXPECTED, context.inputs.unreadable[node.name])
+    if node.name in context.unreadable:
+        return Objection(UnremovableReason.UNEXPECTED, context.unreadable[node.name])
     return at_minimum(group) if not group.spare else None
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from manager.autoscaler.scale_down import eligibility, removal_status
 from manager.autoscaler.scale_down.eligibility import Candidate, NodeStatuses
-from manager.autoscaler.scale_down.inputs import ScaleDownContext, ScaleDownInputs
 from manager.autoscaler.scale_down.pods_on_nodes import DrainPlan
 from manager.autoscaler.scale_down.removal_simulation import RemovalSimulation
 from manager.autoscaler.scale_down.removal_status import (
@@ -21,9 +20,9 @@ from manager.autoscaler.scale_down.removal_status import (
     ScaleDownDecision,
     ScaleDownHistory,
     ScaleDownReason,
-    ScaleDownRules,
     UnremovableReason,
 )
+from manager.autoscaler.scale_down.scale_down_context import ScaleDownContext
 from manager.autoscaler.scale_up.options import no_deadline
 from manager.autoscaler.settings.scale_down import Parallelism
 from manager.autoscaler.snapshot import taints
@@ -144,26 +143,24 @@ class _Unneeded:
         return self.since + removal_status.wanted_seconds(eligibility.is_ready(candidate.node), candidate.group.rules)
 
 
-def decide(
-    inputs: ScaleDownInputs, rules: ScaleDownRules, is_late: Callable[[], bool] = no_deadline
-) -> ScaleDownDecision:
+def decide(context: ScaleDownContext, is_late: Callable[[], bool] = no_deadline) -> ScaleDownDecision:
     """The nodes to remove now, and a verdict on every node. No further node is tried once `is_late` returns true."""
-    context = ScaleDownContext(inputs, rules)
-    statuses = NodeStatuses(inputs.group_of, inputs.now + rules.removal.unremovable_node_recheck_timeout_seconds)
+    rules = context.rules
+    statuses = NodeStatuses(context.group_of, context.now + rules.removal.unremovable_node_recheck_timeout_seconds)
     candidates = eligibility.find_candidates(context, statuses)
     simulation = RemovalSimulation(context, statuses)
     drains = simulation.run(candidates, is_late)
-    since = removal_status.unneeded_since(inputs.memory.unneeded_since, drains, inputs.now)
+    since = removal_status.unneeded_since(context.memory.unneeded_since, drains, context.now)
     by_name = {each.name: each for each in candidates}
     unneeded = [_Unneeded(by_name[name], drain, since[name]) for name, drain in drains.items()]
     removals = _Selection(context, statuses).select(unneeded)
     cooldown = (
         None
         if rules.delays.scale_down_delay_type_local
-        else removal_status.cooldown(inputs.happened, rules.delays, inputs.now)
+        else removal_status.cooldown(context.happened, rules.delays, context.now)
     )
     return ScaleDownDecision(
-        statuses={node.name: statuses.by_node[node.name] for node in context.nodes},
+        statuses={node.name: statuses.by_node[node.name] for node in context.registered},
         removals=removals,
         going=tuple(simulation.going),
         simulated=tuple(simulation.simulated),
@@ -176,8 +173,8 @@ def decide(
 def _soft_taints(context: ScaleDownContext, unneeded: Sequence[str]) -> SoftTaints:
     ours = (
         node
-        for node in context.nodes
-        if context.group_of(node) in context.inputs.groups and node.state is not NodeState.TO_BE_DELETED
+        for node in context.registered
+        if context.group_id(node) in context.groups and node.state is not NodeState.TO_BE_DELETED
     )
     return taints.soft_taints(ours, unneeded, context.rules.removal.max_bulk_soft_taint_count)
 
@@ -200,12 +197,12 @@ class _Selection:
                 self._delay(each, waits)
         ripe = self._within_limits(ripe)
         there: dict[str, int] = {}
-        for node in self.context.nodes:
-            group = self.context.group_of(node)
+        for node in self.context.registered:
+            group = self.context.group_id(node)
             there[group] = there.get(group, 0) + 1
         atomic = {
             name: AtomicSize(group.group.target_size, there.get(name, 0))
-            for name, group in self.context.inputs.groups.items()
+            for name, group in self.context.groups.items()
             if group.rules.zero_or_max
         }
         going = self._crop(self._drop_incomplete(ripe, atomic), atomic)
@@ -234,15 +231,15 @@ class _Selection:
         if awaited:
             return Objection(UnremovableReason.ON_COMPLETION_POD, f"pod {awaited[0].key} is to end by itself")
         delays = self.context.rules.delays
-        happened = self.context.inputs.happened
+        happened = self.context.happened
         if delays.scale_down_delay_type_local:
-            happened = self.context.inputs.happened_in.get(candidate.group_id, CooldownTimestamps())
+            happened = self.context.happened_in.get(candidate.group_id, CooldownTimestamps())
         cooling = removal_status.cooldown(happened, delays, self.context.now)
         return Objection(UnremovableReason.COOLDOWN, cooling) if cooling else None
 
     def _within_limits(self, ripe: Iterable[_Unneeded]) -> list[_Unneeded]:
         """Without the empty nodes that a disruption limit keeps."""
-        left = {limit: limit.nodes for limit in self.context.inputs.empty_node_limits}
+        left = {limit: limit.nodes for limit in self.context.empty_node_limits}
         found = []
         for each in ripe:
             limit = next((limit for limit in left if each.candidate.group_id in limit.groups), None)
@@ -278,7 +275,7 @@ class _Selection:
         empty = [each for each in ripe if not each.drain.evicted]
         drained = [each for each in ripe if each.drain.evicted]
         chosen = crop(
-            _buckets(empty), _buckets(drained), atomic, self.context.inputs.in_progress, self.context.rules.parallelism
+            _buckets(empty), _buckets(drained), atomic, self.context.in_progress, self.context.rules.parallelism
         )
         going = {name for bucket in (*chosen.empty, *chosen.drained) for name in bucket.nodes}
         for each in ripe:

@@ -18,12 +18,12 @@ from manager.autoscaler.estimator import problem
 from manager.autoscaler.estimator.node_room import Asked
 from manager.autoscaler.estimator.packing import Packing
 from manager.autoscaler.estimator.problem import PackingProblem
-from manager.autoscaler.scale_down import eligibility, inputs, pods_on_nodes
+from manager.autoscaler.scale_down import eligibility, pods_on_nodes
 from manager.autoscaler.scale_down.drain import RemainingDisruptions
 from manager.autoscaler.scale_down.eligibility import Candidate, NodeStatuses
-from manager.autoscaler.scale_down.inputs import GroupSizeLimits, ScaleDownContext
 from manager.autoscaler.scale_down.pods_on_nodes import NO_LOAD, BlockingPod, DrainPlan, PodOnNode
 from manager.autoscaler.scale_down.removal_status import SimulatedRemoval, UnremovableReason
+from manager.autoscaler.scale_down.scale_down_context import GroupSizeLimits, ScaleDownContext, above_bounds
 from manager.autoscaler.scale_up.groups import QuotaUsage
 from manager.autoscaler.snapshot import cluster, predicates
 from manager.autoscaler.snapshot.cluster import Flags, Integers, NodeInfo, NodeTemplate
@@ -270,20 +270,20 @@ class RemovalSimulation:
 
     def run(self, candidates: Sequence[Candidate], is_late: Callable[[], bool]) -> dict[str, DrainPlan]:
         """Tries all candidates in order; returns the removable ones with their drain plans."""
-        deleted = [node.name for node in self._context.nodes if self._context.is_leaving(node)]
+        deleted = [node.name for node in self._context.registered if self._context.is_leaving(node)]
         remaining, rows = self._remaining(candidates, deleted)
         names = list(rows)
         for name in deleted:  # their pods come first, because they are already on their way
             self.going.append(SimulatedRemoval(name, _named(remaining.empty_out(rows[name]), names)))
-        disruptions = RemainingDisruptions(self._context.inputs.disruption_budgets, self._context.inputs.gangs)
+        disruptions = RemainingDisruptions(self._context.disruption_budgets, self._context.gangs)
         for name in deleted:
             disruptions.take(self._still_to_evict(name, disruptions))
         usage = QuotaUsage(self._context.rules.gpu_label)
         spare = GroupSizeLimits(
-            {name: group.spare for name, group in self._context.inputs.groups.items()},
-            inputs.above_bounds(
+            {name: group.spare for name, group in self._context.groups.items()},
+            above_bounds(
                 self._context.rules.bounds,
-                (usage.node_usage(node) for node in self._context.nodes if not self._context.is_leaving(node)),
+                (usage.node_usage(node) for node in self._context.registered if not self._context.is_leaving(node)),
             ),
         )
         found: dict[str, DrainPlan] = {}
@@ -310,7 +310,7 @@ class RemovalSimulation:
             if isinstance(drain, BlockingPod):
                 self._statuses.keep_for_a_while(node, UnremovableReason.BLOCKED_BY_POD, str(drain))
                 continue
-            if drain.moving and self._context.peaks is not None and each.name not in self._context.peaks:
+            if drain.moving and self._context.known_peaks is not None and each.name not in self._context.known_peaks:
                 self._statuses.keep(
                     node, UnremovableReason.PEAK_UNKNOWN, "it has pods to move, and nothing is predicted of it"
                 )
@@ -333,7 +333,7 @@ class RemovalSimulation:
         Pods go to the first rows that fit, so most pods move only once.
         """
         tried = {each.name for each in candidates}
-        ordered = [node for node in self._context.nodes if node.name not in tried]
+        ordered = [node for node in self._context.registered if node.name not in tried]
         ordered += [each.node for each in reversed(candidates)]
         return RemainingNodes(self._context, ordered).rescheduling((*tried, *deleted))
 
@@ -369,7 +369,7 @@ class RemainingNodes:
         )
         more = ((self._rows[name], each.facts) for name, found in arrived.items() for each in found for _ in each.pods)
         self._snapshot = cluster.snapshot_of_nodes(ordered, chain(own, more))
-        self._peak_room = None if context.peaks is None else [self._room(node) for node in ordered]
+        self._peak_room = None if context.known_peaks is None else [self._room(node) for node in ordered]
 
     def _room(self, node: NodeInfo) -> Resources | None:
         room = _peak_room(self._context, node)
@@ -415,7 +415,7 @@ def _batches(
     context: ScaleDownContext, node: str, moving: Sequence[PodOnNode], position: Mapping[int, int]
 ) -> list[PodBatch]:
     """The pods that move off a node, batched by class and by load."""
-    peak = (context.peaks or {}).get(node)
+    peak = (context.known_peaks or {}).get(node)
     loads = pods_on_nodes.shares(peak, [each.facts.requests for each in moving]) if peak and moving else None
     alike: dict[tuple[int, Resources], list[str]] = {}
     for number, each in enumerate(moving):
@@ -426,7 +426,7 @@ def _batches(
 
 def _peak_room(context: ScaleDownContext, node: NodeInfo) -> Resources | None:
     """The remaining room of a node, None without a prediction."""
-    peak = (context.peaks or {}).get(node.name)
+    peak = (context.known_peaks or {}).get(node.name)
     if peak is None:
         return None
     placed = [each.facts.requests for each in context.pods_on(node.name)]

@@ -14,10 +14,10 @@ from manager.autoscaler.scale_down.drain import (
     RemainingDisruptions,
 )
 from manager.autoscaler.scale_down.eligibility import ANNOTATION_DISABLED, node_utilization
-from manager.autoscaler.scale_down.inputs import ScaleDownInputs, ShrinkingGroup
 from manager.autoscaler.scale_down.planner import AtomicSize, CroppedBuckets, NodeBucket
 from manager.autoscaler.scale_down.pods_on_nodes import PodOnNode
 from manager.autoscaler.scale_down.removal_status import DeletionCounts, GroupRules, NodeStanding, ScaleDownRules
+from manager.autoscaler.scale_down.scale_down_context import ScaleDownContext, ShrinkingGroup
 from manager.autoscaler.settings.scale_down import DrainRules, Parallelism, RemovalRules
 from manager.autoscaler.snapshot.cluster import PODS, TAINT_TO_BE_DELETED, NodeInfo, NodeState
 from manager.autoscaler.snapshot.equivalence_groups import DAEMON_SET
@@ -68,15 +68,16 @@ def eligible(row: Input) -> object:
         scale_down_utilization_threshold=row.get("threshold", 0.5),
         ignore_daemonsets_utilization=row.get("ignore_ds", False),
     )
-    situation = ScaleDownInputs(
+    rules = ScaleDownRules(removal=RemovalRules(scale_down_unready_enabled=row.get("scale_down_unready", True)))
+    situation = ScaleDownContext(
         NOW,
         nodes,
         [pod for pod in pods if pod.facts.requests["cpu"]],
+        rules,
         groups={"g": ShrinkingGroup(Group("g", 0, 10, 1), group)},
         group_of={"n": "g"},
     )
-    rules = ScaleDownRules(removal=RemovalRules(scale_down_unready_enabled=row.get("scale_down_unready", True)))
-    verdict = planner.decide(situation, rules).statuses["n"]
+    verdict = planner.decide(situation).statuses["n"]
     return "unneeded" if verdict.standing is NodeStanding.UNNEEDED else verdict.reason
 
 

@@ -20,9 +20,9 @@ from manager.autoscaler.reporting.cost_trend import CostTrend
 from manager.autoscaler.reporting.decision_log import DecisionLog
 from manager.autoscaler.scale_down import planner
 from manager.autoscaler.scale_down.drain import DrainInfo
-from manager.autoscaler.scale_down.inputs import ScaleDownInputs, ShrinkingGroup
 from manager.autoscaler.scale_down.pods_on_nodes import PodOnNode
-from manager.autoscaler.scale_down.removal_status import GroupRules, ScaleDownRules
+from manager.autoscaler.scale_down.removal_status import GroupRules
+from manager.autoscaler.scale_down.scale_down_context import ScaleDownContext, ShrinkingGroup
 from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import PODS, NodeInfo
@@ -152,9 +152,7 @@ def iteration(nodes: int) -> Iteration:
     there = [PodOnNode(f"{pod.namespace}/p", infos[row].name, pod, DrainInfo(pod.namespace)) for row, pod in placed]
     pool = ShrinkingGroup(Group("pool", 0, 1000, nodes), GroupRules())
     group_of = dict.fromkeys((info.name for info in infos), "pool")
-    judged = planner.decide(
-        ScaleDownInputs(NOW, infos, there, groups={"pool": pool}, group_of=group_of), ScaleDownRules()
-    )
+    judged = planner.decide(ScaleDownContext(NOW, infos, there, groups={"pool": pool}, group_of=group_of))
     prices = cost.cluster_cost(cluster.snapshot_of_nodes(infos, placed), group_of, FilePricing(units=rounds.UNITS))
     return replace(rounds.everything(), scale_down=judged, cost=prices)
 

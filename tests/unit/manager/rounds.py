@@ -25,9 +25,9 @@ from manager.autoscaler.pricing.model import GIB, UnitPrices
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.scale_down import planner, removal_status
 from manager.autoscaler.scale_down.drain import DrainInfo, PodController
-from manager.autoscaler.scale_down.inputs import ScaleDownInputs, ShrinkingGroup
 from manager.autoscaler.scale_down.pods_on_nodes import PodOnNode
-from manager.autoscaler.scale_down.removal_status import DeletionProgress, DeletionStage, GroupRules, ScaleDownRules
+from manager.autoscaler.scale_down.removal_status import DeletionProgress, DeletionStage, GroupRules
+from manager.autoscaler.scale_down.scale_down_context import ScaleDownContext, ShrinkingGroup
 from manager.autoscaler.scale_up import orchestrator
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision
 from manager.autoscaler.scale_up.options import ScaleUpInput, ScaleUpSettings
@@ -164,7 +164,7 @@ def unneeded(**more: Any) -> removal_status.ScaleDownDecision:
     }
     pods = [resident("web", "idle", 1), resident("db", "full", 3), resident("bare", "stuck", 0.5, controller=None)]
     nodes = [node(name) for name in (*names, "alone")]
-    return planner.decide(ScaleDownInputs(NOW, nodes, pods, **given), ScaleDownRules())
+    return planner.decide(ScaleDownContext(NOW, nodes, pods, **given))
 
 
 def shrinking(**more: Any) -> Iteration:

@@ -19,9 +19,9 @@ from manager.autoscaler.disruption.verdicts import ConsolidationDecision, Consol
 from manager.autoscaler.estimator.limits import Quota, ResourceBounds
 from manager.autoscaler.pricing.model import GIB
 from manager.autoscaler.scale_down.drain import DisruptionBudget
-from manager.autoscaler.scale_down.inputs import ScaleDownContext, ScaleDownInputs, ShrinkingGroup
 from manager.autoscaler.scale_down.pods_on_nodes import PodOnNode
 from manager.autoscaler.scale_down.removal_status import GroupRules, ScaleDownRules
+from manager.autoscaler.scale_down.scale_down_context import ScaleDownContext, ShrinkingGroup
 from manager.autoscaler.scale_up.groups import Headroom
 from manager.autoscaler.snapshot.cluster import PODS, NodeInfo, NodeState, NodeTemplate
 from shared import explanation
@@ -105,8 +105,7 @@ class Shop:
         }
         groups = {name: ShrinkingGroup(Group(name, self.least, 10, size), GroupRules()) for name, size in sizes.items()}
         given: dict[str, Any] = {"groups": groups, "group_of": self.group_of, **self.more}
-        inputs = ScaleDownInputs(NOW, self.nodes, self.pods, **given)
-        context = ScaleDownContext(inputs, down or ScaleDownRules())
+        context = ScaleDownContext(NOW, self.nodes, self.pods, down or ScaleDownRules(), **given)
         return searched(context, self.targets, Prices(self.prices), rules, **more)
 
 
@@ -572,8 +571,7 @@ def test_pods_that_scale_down_moves_to_a_replaced_node_have_places_on_the_new_on
 def test_a_pass_that_is_late_says_so_of_each_node() -> None:
     shop = half_empty_pair()
     groups = {"dear": ShrinkingGroup(Group("dear", 0, 10, 2), GroupRules())}
-    down = ScaleDownInputs(NOW, shop.nodes, shop.pods, groups=groups, group_of=shop.group_of)
-    context = ScaleDownContext(down, ScaleDownRules())
+    context = ScaleDownContext(NOW, shop.nodes, shop.pods, groups=groups, group_of=shop.group_of)
     found = searched(context, shop.targets, Prices(shop.prices), KEEN, is_late=lambda: True)
     assert reasons(found) == {"a": R.OUT_OF_TIME, "b": R.OUT_OF_TIME}
     assert {each.saves_per_month for each in found.verdicts.values()} == {HOURS}
@@ -586,10 +584,10 @@ def test_nodes_that_the_last_pass_had_no_time_for_come_first() -> None:
         shop.node(f"n{number}", 1.0, 6)
     shop.offer("big", 0.97, 7)
     groups = {"dear": ShrinkingGroup(Group("dear", 0, 10, 3), GroupRules())}
-    down = ScaleDownInputs(NOW, shop.nodes, shop.pods, groups=groups, group_of=shop.group_of)
+    down = ScaleDownContext(NOW, shop.nodes, shop.pods, groups=groups, group_of=shop.group_of)
     asked = itertools.count()
     found = searched(
-        ScaleDownContext(down, ScaleDownRules()),
+        down,
         shop.targets,
         Prices(shop.prices),
         KEEN,

@@ -16,7 +16,6 @@ from manager.autoscaler.disruption.price_purpose import Prices
 from manager.autoscaler.disruption.rules import ConsolidationRules
 from manager.autoscaler.disruption.verdicts import HOURS_PER_MONTH, ConsolidationDecision, ReplacementOption
 from manager.autoscaler.scale_down.eligibility import ANNOTATION_DISABLED
-from manager.autoscaler.scale_down.inputs import ScaleDownContext
 from manager.autoscaler.scale_down.removal_status import GroupRules
 from manager.autoscaler.scale_up.groups import Headroom
 from manager.autoscaler.snapshot import cluster
@@ -61,7 +60,7 @@ class Market:
     own_allowed: dict[str, int] = field(default_factory=dict)
 
     def decided(self, **more: Any) -> ConsolidationDecision:
-        context = ScaleDownContext(self.case.situation(), self.case.rules)
+        context = self.case.situation()
         own = {group: Allowed(nodes, str(nodes)) for group, nodes in self.own_allowed.items()}
         given: dict[str, Any] = {
             "remaining": self.remaining,

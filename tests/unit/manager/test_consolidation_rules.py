@@ -23,7 +23,7 @@ from manager.autoscaler.disruption.disruption_limits import (
     parse_limits,
 )
 from manager.autoscaler.disruption.schedule import BadSchedule
-from manager.autoscaler.scale_down.inputs import EmptyNodeLimit, ScaleDownInputs, ShrinkingGroup
+from manager.autoscaler.scale_down.scale_down_context import EmptyNodeLimit, ScaleDownContext, ShrinkingGroup
 from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from manager.autoscaler.snapshot.cluster import NodeInfo, NodeState
 from shared.errors import InvalidInput
@@ -172,7 +172,7 @@ def test_a_bad_budget_is_refused_with_field_and_value_even_where_nothing_is_repl
     assert (refused.value.field, refused.value.value) == ("disruption-budgets", text)
 
 
-def three_groups(*limits: str, **own: tuple[str, ...]) -> tuple[ScaleDownInputs, DisruptionLimits]:
+def three_groups(*limits: str, **own: tuple[str, ...]) -> tuple[ScaleDownContext, DisruptionLimits]:
     """Groups of ten nodes: a and b, and c, of which three are not ready."""
     nodes = [
         NodeInfo(f"{group}{number}", state=NodeState.UNREADY if group == "c" and number < 3 else NodeState.READY)
@@ -180,7 +180,7 @@ def three_groups(*limits: str, **own: tuple[str, ...]) -> tuple[ScaleDownInputs,
         for number in range(10)
     ]
     groups = {group: ShrinkingGroup(Group(group, 0, 10, 10)) for group in "abc"}
-    inputs = ScaleDownInputs(at(0, 12), nodes, groups=groups, group_of={node.name: node.name[0] for node in nodes})
+    inputs = ScaleDownContext(at(0, 12), nodes, groups=groups, group_of={node.name: node.name[0] for node in nodes})
     parsed = {group: parse_limits(texts, source="f", name="b") for group, texts in own.items()}
     return inputs, DisruptionLimits(parse_limits(limits, source="f", name="b"), parsed)
 

@@ -19,7 +19,6 @@ from manager.autoscaler.scale_down.drain import (
     RemainingDisruptions,
 )
 from manager.autoscaler.scale_down.eligibility import ANNOTATION_DISABLED, NodeUtilization, node_utilization
-from manager.autoscaler.scale_down.inputs import EmptyNodeLimit, ScaleDownInputs, ShrinkingGroup
 from manager.autoscaler.scale_down.planner import AtomicSize, CroppedBuckets, NodeBucket, crop
 from manager.autoscaler.scale_down.pods_on_nodes import DrainPlan, DrainPlanner, PodOnNode
 from manager.autoscaler.scale_down.removal_status import (
@@ -35,6 +34,7 @@ from manager.autoscaler.scale_down.removal_status import (
     UnremovableNode,
     UnremovableReason,
 )
+from manager.autoscaler.scale_down.scale_down_context import EmptyNodeLimit, ScaleDownContext, ShrinkingGroup
 from manager.autoscaler.settings.scale_down import Delays, DrainRules, Parallelism, RemovalRules
 from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, PODS, TAINT_TO_BE_DELETED, NodeInfo, NodeState
 from manager.autoscaler.snapshot.pod_info import HostPort, NodeDemands, PodInfo, PodTerm
@@ -96,7 +96,7 @@ def decided(
         "memory": ScaleDownHistory(dict.fromkeys(names, LONG_AGO)),
         **more,
     }
-    return planner.decide(ScaleDownInputs(NOW, nodes, pods or [], **given), rules)
+    return planner.decide(ScaleDownContext(NOW, nodes, pods or [], rules, **given))
 
 
 def reasons(decision: ScaleDownDecision) -> dict[str, UnremovableReason | None]:
@@ -617,14 +617,15 @@ def test_nodes_on_their_way_out_are_not_there_for_the_lower_bounds() -> None:
 
 def test_nodes_there_is_no_time_for_are_told_so_and_stay() -> None:
     turns = iter((False, True, True))
-    given = ScaleDownInputs(
+    given = ScaleDownContext(
         NOW,
         [node(name) for name in "abc"],
+        rules=RULES,
         groups={"g": ShrinkingGroup(Group("g", 0, 100, 3))},
         group_of=dict.fromkeys("abc", "g"),
         memory=ScaleDownHistory(dict.fromkeys("abc", LONG_AGO)),
     )
-    decision = planner.decide(given, RULES, lambda: next(turns))
+    decision = planner.decide(given, lambda: next(turns))
     assert reasons(decision) == {"a": None, "b": UnremovableReason.OUT_OF_TIME, "c": UnremovableReason.OUT_OF_TIME}
     assert decision.unneeded == ("a",)
 

@@ -16,7 +16,6 @@ from manager.autoscaler.estimator.limits import ResourceBounds
 from manager.autoscaler.scale_down import planner, pods_on_nodes
 from manager.autoscaler.scale_down.drain import DisruptionBudget
 from manager.autoscaler.scale_down.eligibility import ANNOTATION_DISABLED
-from manager.autoscaler.scale_down.inputs import ScaleDownInputs, ShrinkingGroup
 from manager.autoscaler.scale_down.removal_simulation import NoPlace, PodBatch, Rescheduling
 from manager.autoscaler.scale_down.removal_status import (
     DeletionCounts,
@@ -27,6 +26,7 @@ from manager.autoscaler.scale_down.removal_status import (
     ScaleDownRules,
     SimulatedRemoval,
 )
+from manager.autoscaler.scale_down.scale_down_context import ScaleDownContext, ShrinkingGroup
 from manager.autoscaler.settings.scale_down import Parallelism
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED, NodeState
@@ -59,7 +59,7 @@ class Case:
     rules: ScaleDownRules
     more: dict[str, Any] = field(default_factory=dict)
 
-    def situation(self, order: random.Random | None = None) -> ScaleDownInputs:
+    def situation(self, order: random.Random | None = None) -> ScaleDownContext:
         nodes = [cluster.node_info(msgspec.convert(node, Node), state) for node, state in self.nodes]
         read = pods_on_nodes.read_pods([msgspec.convert(pod, Pod) for pod in self.pods], SURROUNDINGS)
         assert not read.unreadable
@@ -67,7 +67,7 @@ class Case:
         if order is not None:
             order.shuffle(nodes)
             order.shuffle(found)
-        return ScaleDownInputs(NOW, nodes, found, **self.more)
+        return ScaleDownContext(NOW, nodes, found, self.rules, **self.more)
 
     def is_leaving(self, node: Raw) -> bool:
         """Whether a node goes already: somebody says so, or has marked it a short while ago."""
@@ -75,7 +75,7 @@ class Case:
         return node["metadata"]["name"] in self.more["leaving"] or marks == [JUST_NOW]
 
     def decided(self) -> ScaleDownDecision:
-        return planner.decide(self.situation(), self.rules)
+        return planner.decide(self.situation())
 
     def machines(self) -> dict[str, Machine]:
         found = {
@@ -249,7 +249,7 @@ def test_a_protected_node_is_never_unneeded(case: Case) -> None:
 @examples(100)
 @given(cases(), st.randoms(use_true_random=False))
 def test_the_order_of_nodes_and_pods_does_not_matter(case: Case, order: random.Random) -> None:
-    assert planner.decide(case.situation(order), case.rules) == case.decided()
+    assert planner.decide(case.situation(order)) == case.decided()
 
 
 @examples(100)

@@ -10,9 +10,9 @@ from manager.autoscaler.estimator.limits import ResourceBounds
 from manager.autoscaler.pricing.model import GIB
 from manager.autoscaler.scale_down import planner
 from manager.autoscaler.scale_down.drain import DrainInfo, PodController
-from manager.autoscaler.scale_down.inputs import ScaleDownInputs, ShrinkingGroup
 from manager.autoscaler.scale_down.pods_on_nodes import PodOnNode
 from manager.autoscaler.scale_down.removal_status import GroupRules, ScaleDownDecision, ScaleDownHistory, ScaleDownRules
+from manager.autoscaler.scale_down.scale_down_context import ScaleDownContext, ShrinkingGroup
 from manager.autoscaler.settings.scale_down import Parallelism, RemovalRules
 from manager.autoscaler.snapshot.cluster import PODS, NodeInfo
 from manager.autoscaler.snapshot.pod_info import PodInfo
@@ -53,10 +53,11 @@ class Fleet:
     def decided(self, number: int, gone: frozenset[str] = frozenset()) -> ScaleDownDecision:
         names = [each.name for each in self.nodes]
         who = DrainInfo("ns", controller=PodController("ReplicaSet", "web"))
-        situation = ScaleDownInputs(
+        situation = ScaleDownContext(
             NOW + 10 * number,
             self.nodes,
             [PodOnNode(pod, where, PodInfo("ns", {}, {"cpu": self.cpu[pod]}), who) for pod, where in self.on.items()],
+            self.rules,
             groups={"g": ShrinkingGroup(Group("g", self.least, 100, len(names) - len(gone)), GroupRules(1.0))},
             group_of=dict.fromkeys(names, "g"),
             memory=ScaleDownHistory(dict.fromkeys(names, NOW - 86_400)),
@@ -64,7 +65,7 @@ class Fleet:
             untold=self.untold,
             leaving=gone,
         )
-        return planner.decide(situation, self.rules)
+        return planner.decide(situation)
 
     def drain(self, decision: ScaleDownDecision) -> set[str]:
         """The nodes that go are gone at once, and their pods where the simulation has put them; where these are."""

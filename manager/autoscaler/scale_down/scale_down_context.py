@@ -1,4 +1,4 @@
-"""The inputs of a pass of scale-down, what groups and cluster can spare, and what all steps derive from them."""
+"""What a pass of scale-down sees: nodes with their pods, and what groups and cluster can spare."""
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +20,7 @@ from manager.autoscaler.scale_down.removal_status import (
 )
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED, NodeInfo, NodeState
 from manager.autoscaler.snapshot.interruptions import Interruption
+from shared.cached_property import cached_property
 from shared.errors import InvalidInput
 from shared.quantity import Resources
 
@@ -81,24 +82,25 @@ class EmptyNodeLimit:
     text: str
 
 
-@dataclass(frozen=True)
-class ScaleDownInputs:
-    """The inputs of a pass. `groups` are those that may shrink; `group_of` gives a node's group by the node's name.
+@dataclass(frozen=True, eq=False)
+class ScaleDownContext:
+    """What a pass of scale-down sees, and what all of its steps derive from that.
 
-    `nodes` are registered ones. `residents` are the pods on them, and pending pods that found a place there.
-    `peaks` gives each node's predicted peak where peaks count; a node without one takes no pods, and its own pods
-    do not move. `untold` holds the keys of pods that the peaks do not cover. `gangs` are those with pods on nodes.
-    `unreadable` gives, by node, the part of the node or its pods that could not be read; `unread_nodes` are not
-    among `nodes` for that. `happened_in` is by group. Nodes in `leaving` count as tainted. `interruptions` gives
-    the cloud's announcements by node: nodes that it takes within minutes are among `leaving`. `kept` gives, by
-    group, the reason why scale-down leaves its nodes alone. `replacing` gives the role of each node, old or new, in
-    a replacement under way: scale-down leaves these alone, too. `empty_node_limits` limit the empty nodes of their
-    groups that may go; no group is in two of them.
+    `groups` are those that may shrink; `group_of` gives a node's group by the node's name. `nodes` are registered ones.
+    `residents` are the pods on them, and pending pods that found a place there. `peaks` gives each node's predicted
+    peak where peaks count; a node without one takes no pods, and its own pods do not move. `untold` holds the keys of
+    pods that the peaks do not cover. `gangs` are those with pods on nodes. `unreadable` gives, by node, the part of the
+    node or its pods that could not be read; `unread_nodes` are not among `nodes` for that. `happened_in` is by group.
+    Nodes in `leaving` count as tainted. `interruptions` gives the cloud's announcements by node: nodes that it takes
+    within minutes are among `leaving`. `kept` gives, by group, the reason why scale-down leaves its nodes alone.
+    `replacing` gives the role of each node, old or new, in a replacement under way: scale-down leaves these alone, too.
+    `empty_node_limits` limit the empty nodes of their groups that may go; no group is in two of them.
     """
 
     now: float
     nodes: Sequence[NodeInfo]
     residents: Sequence[PodOnNode] = ()
+    rules: ScaleDownRules = field(default_factory=ScaleDownRules)
     groups: Mapping[str, ShrinkingGroup] = field(default_factory=dict)
     group_of: Mapping[str, str] = field(default_factory=dict)
     disruption_budgets: Sequence[DisruptionBudget] = ()
@@ -117,31 +119,30 @@ class ScaleDownInputs:
     replacing: Mapping[str, str] = field(default_factory=dict)
     empty_node_limits: Sequence[EmptyNodeLimit] = ()
 
+    @cached_property
+    def registered(self) -> list[NodeInfo]:
+        """The registered nodes by name: the order in which they are given does not matter."""
+        there = (node for node in self.nodes if node.state is not NodeState.UPCOMING)
+        return sorted(there, key=lambda node: node.name)
 
-class ScaleDownContext:
-    """The registered nodes and their pods in a fixed order, and the predicted peaks with pods that these do not cover.
+    @cached_property
+    def known_peaks(self) -> Mapping[str, Resources] | None:
+        """The predicted peaks, with the pods that they do not cover; None where peaks do not count."""
+        told = self.peaks
+        return None if told is None else pods_on_nodes.peaks_with_new_pods(told, self._pods, self.untold)
 
-    `peaks` is None where peaks do not count.
-    """
+    @cached_property
+    def _pods(self) -> Mapping[str, Sequence[PodOnNode]]:
+        found = pods_on_nodes.pods_by_node(self.residents)
+        return {name: sorted(pods, key=lambda each: each.key) for name, pods in found.items()}
 
-    def __init__(self, inputs: ScaleDownInputs, rules: ScaleDownRules) -> None:
-        self.inputs = inputs
-        self.rules = rules
-        self.now = inputs.now
-        self._drains = DrainPlanner(rules.drain, inputs.now)
-        self.nodes = sorted(
-            (node for node in inputs.nodes if node.state is not NodeState.UPCOMING), key=lambda node: node.name
-        )
-        self._pods = {
-            name: sorted(found, key=lambda each: each.key)
-            for name, found in pods_on_nodes.pods_by_node(inputs.residents).items()
-        }
-        told = inputs.peaks
-        self.peaks = None if told is None else pods_on_nodes.peaks_with_new_pods(told, self._pods, inputs.untold)
+    @cached_property
+    def _drains(self) -> DrainPlanner:
+        return DrainPlanner(self.rules.drain, self.now)
 
-    def group_of(self, node: NodeInfo) -> str:
+    def group_id(self, node: NodeInfo) -> str:
         """The id of the node's group; empty without one."""
-        return self.inputs.group_of.get(node.name, "")
+        return self.group_of.get(node.name, "")
 
     def pods_on(self, node: str) -> Sequence[PodOnNode]:
         """All pods of a node."""
@@ -161,7 +162,7 @@ class ScaleDownContext:
 
     def why_leaving(self, node: NodeInfo) -> Objection:
         """The cause of a node's leaving."""
-        announced = self.inputs.interruptions.get(node.name)
+        announced = self.interruptions.get(node.name)
         if announced is not None and announced.is_imminent:
             return Objection(UnremovableReason.INTERRUPTED, f"the cloud deletes it: {announced}")
         return Objection(UnremovableReason.BEING_DELETED, "it is being deleted")
@@ -171,7 +172,7 @@ class ScaleDownContext:
 
         A taint without a readable time counts, and so does one with a future time.
         """
-        return node.name in self.inputs.leaving or any(
+        return node.name in self.leaving or any(
             not taint.value.isdecimal() or self.now - int(taint.value) < self.rules.deletion_seconds
             for taint in node.taints
             if taint.key == TAINT_TO_BE_DELETED
