@@ -108,9 +108,10 @@ def plan(
         cluster=settings.cluster_name,
     )
     unknown = ScaleUpInput(view.current)
-    removal_view = RemovalView(view, unknown, unknown, iteration.cost, actions=iteration.actions, scans=scans)
+    removal_view = RemovalView(view, iteration, unknown, unknown, scans)
     if not blocked_reason:
-        iteration, removal_view = _scale_up(iteration, removal_view, waits, requests)
+        removal_view = _scale_up(removal_view, waits, requests)
+        iteration = removal_view.iteration
     removal = removal_planning.plan(removal_view, is_blocked=bool(blocked_reason))
     iteration = replace(
         iteration,
@@ -165,11 +166,9 @@ def _read_pod_injection(view: ClusterView) -> tuple[ReadRequests, dict[str, Inva
     return requests, {**refused_quotas, **refused_buffers, **over_quota, **requests.refused}
 
 
-def _scale_up(
-    iteration: Iteration, removal_view: RemovalView, waits: PendingPods, requests: ReadRequests
-) -> tuple[Iteration, RemovalView]:
-    """The iteration with its decisions and their actions, and what removal needs to know of them."""
-    view = removal_view.cluster
+def _scale_up(removal_view: RemovalView, waits: PendingPods, requests: ReadRequests) -> RemovalView:
+    """The view with scale-up's decisions and their actions, and with what removal needs to know of them."""
+    view, iteration = removal_view.cluster, removal_view.iteration
     objects, observed = view.objects, view.cloud.observed
     classified = equivalence_groups.build_equivalence_groups(
         (*waits.pods, *view.recreatable.values()), objects.surroundings
@@ -221,8 +220,7 @@ def _scale_up(
         actions=actions,
         invalid_objects={**iteration.invalid_objects, **problems, **classified.refused, **_failed_expanders(decisions)},
     ).with_decisions(decisions)
-    removal_view = replace(removal_view, scale_up=scale_up_input, waiting=waiting, decisions=decisions, actions=actions)
-    return decided, removal_view
+    return replace(removal_view, iteration=decided, scale_up=scale_up_input, waiting=waiting)
 
 
 def _scale_up_input(view: ClusterView, classes: Sequence[EquivalenceGroup]) -> ScaleUpInput:

@@ -55,7 +55,7 @@ class EmptyGroupMethod(RemovalMethod):
     """Deletes the groups that autoprovisioning created, once they are empty and get no nodes."""
 
     def candidates(self, decided: RemovalCommands) -> RemovalCommands:
-        cluster, busy = self.view.cluster, {action.group for action in self.view.actions}
+        cluster, busy = self.view.cluster, {action.group for action in self.view.iteration.actions}
         observed, state, settings = cluster.cloud.observed, cluster.reconciled.state, cluster.settings
         idle = [
             each.group

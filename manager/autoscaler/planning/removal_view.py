@@ -6,19 +6,19 @@ A method is a `RemovalMethod` and one line in `removal_planning.METHODS`.
 import itertools
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from manager.autoscaler.cloudprovider.contract import Group, InstanceState
 from manager.autoscaler.cluster_state.actions import Action
-from manager.autoscaler.cluster_state.cost import Cost
 from manager.autoscaler.cluster_state.registry import Registry
 from manager.autoscaler.cluster_state.replacement import Replacement
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.disruption.replacement_search import NOT_ITS_TURN
 from manager.autoscaler.disruption.verdicts import ConsolidationDecision
 from manager.autoscaler.planning.cluster_view import ClusterView
+from manager.autoscaler.planning.iteration import Iteration
 from manager.autoscaler.scale_down import drain, pods_on_nodes
 from manager.autoscaler.scale_down.pods_on_nodes import PodOnNode
 from manager.autoscaler.scale_down.removal_status import (
@@ -29,7 +29,7 @@ from manager.autoscaler.scale_down.removal_status import (
 )
 from manager.autoscaler.scale_down.scale_down_context import ScaleDownContext, ShrinkingGroup
 from manager.autoscaler.scale_up import orchestrator
-from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcome
+from manager.autoscaler.scale_up.decisions import ScaleUpOutcome
 from manager.autoscaler.scale_up.options import ScaleUpInput
 from manager.autoscaler.scale_up.pending_pods import SCHEDULED
 from manager.autoscaler.settings.modes import Mode
@@ -51,27 +51,25 @@ SCANNED = "its group scales by utilization"
 class RemovalView:
     """What an iteration knows when it removes nodes.
 
-    `decisions` are those of scale-up, made from `scale_up`; `waiting` has the pods that are to find room on present
-    nodes. `actions` are those of corrections and scale-up. `scans` are due (None: none is).
+    `iteration` has the corrections, and the decisions of scale-up with their actions, made from `scale_up`; `waiting`
+    has the pods that are to find room on present nodes. `scans` are due (None: none is).
     """
 
     cluster: ClusterView
+    iteration: Iteration
     scale_up: ScaleUpInput
     waiting: ScaleUpInput
-    cost: Cost
-    decisions: Sequence[ScaleUpDecision] = ()
-    actions: Sequence[Action] = ()
     scans: DueScans | None = None
 
     @property
     def scales_up(self) -> bool:
         """Whether the iteration scales up: it then removes no node."""
-        return any(each.outcome is ScaleUpOutcome.GROW and not each.advice for each in self.decisions)
+        return any(each.outcome is ScaleUpOutcome.GROW and not each.advice for each in self.iteration.decisions)
 
     @property
     def raises_targets(self) -> bool:
         """Whether it raises any target, also where no pod waits: it then replaces no node."""
-        return any(each.increases for each in self.decisions)
+        return any(each.increases for each in self.iteration.decisions)
 
     @cached_property
     def context(self) -> ScaleDownContext:

@@ -297,7 +297,7 @@ class PriceMethod(ReplacementMethod):
         return until, "nodes were added or deleted recently"
 
     def purpose(self, inputs: SearchInputs) -> PricePurpose:
-        cluster, cost = self.view.cluster, self.view.cost
+        cluster, cost = self.view.cluster, self.view.iteration.cost
         creatable, new_groups = self._creatable(inputs)
         created = launch_targets(creatable, inputs.remaining, cluster.settings.scale_up)
         targets = [*inputs.targets, *created]
@@ -325,7 +325,7 @@ class PriceMethod(ReplacementMethod):
         cluster, context = self.view.cluster, search.context
         if cluster.groups_left <= 0:
             return [], 0
-        prices = self.view.cost.known_by_node
+        prices = self.view.iteration.cost.known_by_node
         going = {name for name, group in context.group_of.items() if group in context.groups and name in prices}
         moving = [
             pod

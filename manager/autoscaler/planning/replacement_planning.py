@@ -260,7 +260,7 @@ class ReplacementFollower:
             for node in nodes
         ]
         if state.phase is not ReplacementPhase.DRAINING and state.reason is DisruptionReason.UNDERUTILIZED:
-            prices = self.view.cost.known_by_node
+            prices = self.view.iteration.cost.known_by_node
             unpriced = [name for name in (*names, *new) if name not in prices]
             if unpriced:
                 return f"{unpriced[0]} has no price any more"

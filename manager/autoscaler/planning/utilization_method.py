@@ -35,7 +35,7 @@ class UtilizationMethod(RemovalMethod):
             return decided
         cluster = view.cluster
         upcoming = Counter({name: each.nodes for name, each in cluster.reconciled.registry.requests.items()})
-        for action in view.actions:
+        for action in view.iteration.actions:
             if action.kind is ActionKind.INCREASE and action.mode is Mode.ENFORCE and not view.scans.dry:
                 upcoming[action.group] += action.change
         planned = plan_scans(
