@@ -36,7 +36,7 @@ from shared.telemetry import Loops
 class NodeForecasts:
     """The node side's forecasts of what nodes will lend and use.
 
-    See `ClusterObjects` for `expected` and `peaks`, and `planning.plan` for `offered_by`.
+    See `ClusterObjects` for `expected` and `peaks`, and `cluster_view.open_view` for `offered_by`.
     """
 
     expected: Expected
@@ -73,7 +73,7 @@ class ProcessParts:
 
 
 class PlanCloud(CloudReader):
-    """See `context.ObservedCloud`. Serves one plan request at a time; each starts with `begin`."""
+    """See `cluster_view.ObservedCloud`. Serves one plan request at a time; each starts with `begin`."""
 
     def __init__(self, provider: Provider, guard: Guard, *, deadline_seconds: float) -> None:
         """All provider calls of one plan request end within `deadline_seconds`."""
