@@ -58,7 +58,8 @@ class NodeRow:
     `reported` is the time of the agent's last report (RFC 3339), and `report_reason` why the agent sent it.
     `history_percent` is the percentage of the cold-start period that the node's history covers. `prod_used` is the part
     of `used` that `predicted_peak` predicts: usage without the pods of Mid, Batch and Free.
-    `prod_slowed` has the resources that Prod pods wait too long for.
+    `prod_slowed` has the resources that Prod pods wait too long for; `prod_slowed_minutes_per_day` is for how long they
+    did, of the worse resource.
     """
 
     name: str
@@ -79,6 +80,7 @@ class NodeRow:
     history_percent: int | None = None
     prod_used: Amount | None = None
     prod_slowed: list[ProdWaitRow] = field(default_factory=list)
+    prod_slowed_minutes_per_day: float | None = None
 
 
 @dataclass(frozen=True)
@@ -244,6 +246,7 @@ def row(state: KnownNode) -> NodeRow:
         history_percent=report.history_percent if report else None,
         prod_used=_amount(report.prod_usage if report else None),
         prod_slowed=[each for each in _prod_waits(report) if each.since is not None],
+        prod_slowed_minutes_per_day=prod_first.slowed_minutes_per_day(report.prod_waits) if report else None,
     )
 
 

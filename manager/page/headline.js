@@ -26,6 +26,13 @@ const promisePart = rates => {
       "#/prediction", worst.missed ? "bad-text" : ""];
 };
 
+// Of the worst node; a day's objective is 0.1 %.
+const slowedPart = nodes => {
+  const minutes = nodes.map(node => node.prod_slowed_minutes_per_day).filter(Number.isFinite), most = Math.max(...minutes);
+  return [minutes.length ? `Prod slowed ${most ? "up to " : ""}${trimmed(most, 1)} min a day` : "whether Prod is slowed is not measured",
+    "#/nodes", most > 1.44 ? "bad-text" : ""];
+};
+
 const lookPart = nodes => {
   const count = nodes.filter(needsLook).length;
   return count ? [`${count === 1 ? "1 node needs" : `${trimmed(count, 0)} nodes need`} a look`, `#/nodes?${encodeURIComponent(A_LOOK)}`, "warn-text"]
@@ -33,7 +40,7 @@ const lookPart = nodes => {
 };
 
 // [text, link, class name] of each part; what is not known is left out, or said to be unknown.
-const headlineOf = (nodes, rates, cost) => [lentPart(nodes), ...worthPart(cost), promisePart(rates), lookPart(nodes)];
+const headlineOf = (nodes, rates, cost) => [lentPart(nodes), ...worthPart(cost), promisePart(rates), slowedPart(nodes), lookPart(nodes)];
 
 const drawHeadline = ({ nodes, fleet, groups }) => renew(byId("headline"), ...headlineOf(nodes, fleet.rates, groups?.cost_per_hour).map(([text, where, kind = ""]) => {
     const part = element("li"), link = element("a", kind, text);

@@ -242,11 +242,14 @@ const drawTotals = nodes => {
     const share = key => `${trimmed(100 * sum(key) / sum(key, "allocatable"), 0)} %`;
     tile.append(element("h2", "", label));
     if (known.length || !nodes.length) {
-      tile.append(element("strong", "", `${trimmed(sum("cpu_milli") / 1000, 1)} cores`), element("span", "", memory(sum("memory_bytes"))));
-      if (amount !== "allocatable" && known.some(node => node.allocatable)) tile.append(element("span", "tag", `${share("cpu_milli")} CPU, ${share("memory_bytes")} memory`));
-      if (trendOf(course, amount)) tile.append(element("span", "tag", trendOf(course, amount)));
-      if (known.length < nodes.length) tile.append(element("span", "tag", `of ${known.length} of ${nodes.length} nodes`));
-      if (amount === "mid" && whyMoreMid(nodes)) tile.append(element("span", "tag", whyMoreMid(nodes)));
+      const tags = [
+        amount !== "allocatable" && known.some(node => node.allocatable) && `${share("cpu_milli")} CPU, ${share("memory_bytes")} memory`,
+        trendOf(course, amount),
+        known.length < nodes.length && `of ${known.length} of ${nodes.length} nodes`,
+        amount === "mid" && whyMoreMid(nodes),
+      ];
+      tile.append(element("strong", "", `${trimmed(sum("cpu_milli") / 1000, 1)} cores`), element("span", "", memory(sum("memory_bytes"))),
+        ...tags.filter(Boolean).map(text => element("span", "tag", text)));
     } else {
       tile.append(element("strong", "unknown", "unknown"), element("span", "", "no node has reported"));
     }

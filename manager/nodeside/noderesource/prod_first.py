@@ -30,6 +30,7 @@ OBJECTIVE_PERCENT = 0.1  # of a day, that Prod may be slowed
 MOST_WITHHELD_PERMILLE = 500
 
 _PERMILLE_A_PERCENT = 720  # 50 for a minute, of which a percent of a day has 14.4
+_MINUTES_A_PERCENT = 14.4  # of a day
 _WAITING_SECONDS = 5.0  # between the report and the last time that Prod waited too long, for it to wait still
 _SKEW_SECONDS = 60.0
 _RESOURCES = (names.CPU, names.MEMORY)
@@ -135,6 +136,11 @@ def lessons(waits: Mapping[str, ProdWaiting], thresholds: ResourceThresholds | N
         if permille:
             found[resource] = Lesson(permille, of.slowed_percent)
     return found
+
+
+def slowed_minutes_per_day(waits: Mapping[str, ProdWaiting]) -> float | None:
+    """Of the resource that Prod waited for the longest; None where waits are not measured."""
+    return max((of.slowed_percent * _MINUTES_A_PERCENT for of in waits.values()), default=None)
 
 
 def to_release(used: int) -> int:

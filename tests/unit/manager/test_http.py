@@ -146,6 +146,7 @@ def test_the_table_tells_what_is_known_of_every_node(url: str) -> None:
         "history_percent": 0,
         "prod_used": {"cpu_milli": 500, "memory_bytes": 2 * GIB},
         "prod_slowed": [],
+        "prod_slowed_minutes_per_day": None,
     }
     assert (second["wanted"], second["bound"], second["history_percent"]) == (None, None, None)
     assert (second["name"], second["used"], second["reason"]) == (HOSTILE, None, "not decided yet")

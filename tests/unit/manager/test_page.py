@@ -549,6 +549,25 @@ def rate(violation: float, target: float = 1.0, outcomes: int = 5000) -> dict[st
 
 @needs_node_js
 @pytest.mark.parametrize(
+    ("minutes", "said"),
+    [
+        ([], "whether Prod is slowed is not measured"),
+        ([None], "whether Prod is slowed is not measured"),
+        ([None, 0], "Prod slowed 0 min a day"),
+        ([0.34, 12.34, None], "Prod slowed up to 12.3 min a day"),
+    ],
+)
+def test_the_headline_says_for_how_long_prod_is_slowed_on_the_worst_node(
+    minutes: list[float | None], said: str
+) -> None:
+    nodes = [row("", used=1, prod_slowed_minutes_per_day=each) for each in minutes]
+    text, _, *alarm = run("slowedPart(nodes)", nodes=nodes)
+    assert text == said
+    assert any(alarm) == ("up to" in said)
+
+
+@needs_node_js
+@pytest.mark.parametrize(
     ("rates", "said"),
     [
         ([], "promise not judged yet (0 of 1,000 outcomes)"),
@@ -572,9 +591,9 @@ def test_the_headline_leaves_out_what_is_not_known() -> None:
     nodes = [row("a", 1000, allocatable=amount(3000, 64), mid=amount(1500, 8)), unheard]
     said = [text for text, *_ in run("headlineOf(nodes, [], undefined)", nodes=nodes)]
     assert said[0] == "1,500 cores lent of 2,000 idle on 1 of 2 nodes"
-    assert said[2:] == ["1 node needs a look"]
+    assert said[2:] == ["whether Prod is slowed is not measured", "1 node needs a look"]
     assert run("headlineOf([late], [], null)[0]", late=unheard)[0] == "0 cores lent"
-    assert run("headlineOf([], [], cost).length", cost={"total": 0.0, "offered": 0.0, "used": 0.0, "estimated": 0}) == 3
+    assert run("headlineOf([], [], cost).length", cost={"total": 0.0, "offered": 0.0, "used": 0.0, "estimated": 0}) == 4
 
 
 @needs_node_js

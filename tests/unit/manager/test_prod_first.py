@@ -87,14 +87,15 @@ def test_the_reason_has_every_figure() -> None:
 
 
 def test_an_explanation_has_a_sentence_for_each_resource_whether_it_is_slowed_or_not() -> None:
-    seen = node_report(prod_waits={CPU: waiting(), MEMORY: ProdWaiting(2.5, 1.25, None, None)})
+    seen = node_report(prod_waits={CPU: waiting(), MEMORY: ProdWaiting(2.5, 1.25, None, None, slowed_percent=0.25)})
     observed = NodeSituation("n1", NOTHING, NOTHING, NOTHING, requested=NodeRequests(), report=seen)
     state = KnownNode(node(), NodeRequests(), explain.Decision({}, NOW, observed=observed), None)
     cpu, memory = answers.explained(state).prod_waits
     assert cpu.sentence.startswith("Prod pods wait too long for cpu since 2023-11-14T22:12:20Z: 34 % of their time")
     assert memory.sentence == "Prod pods wait for memory 2.5 % of their time, 1.25 % without Mid and Batch"
     assert (cpu.since, memory.since) == ("2023-11-14T22:12:20Z", None)
-    assert answers.row(state).prod_slowed == [cpu]
+    row = answers.row(state)
+    assert (row.prod_slowed, row.prod_slowed_minutes_per_day) == ([cpu], 3.6)
 
 
 @pytest.mark.parametrize(
