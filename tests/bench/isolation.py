@@ -29,6 +29,7 @@ from tests.node.cluster import Failed, NodeCluster, Parts
 from tests.node.layout import Kind
 from tests.node.pods import START_SECONDS, Pod, Pods
 from tests.node.release import BY_MEDIAN, ENFORCER, NAMESPACE, Release, demo_values
+from tests.node.starting import started
 from tests.support import eventually
 
 LENDING_SECONDS = 300.0
@@ -158,7 +159,7 @@ def _on_a_node() -> list[Row]:
         print(f"no node here: {error}", file=sys.stderr)
         return []
     with tempfile.TemporaryDirectory(prefix="headroom-bench-") as logs:
-        cluster = NodeCluster(parts, Path(logs))
+        cluster = started(parts, Path(logs))
         try:
             return _rows(_Town(cluster))
         finally:

@@ -11,9 +11,10 @@ from pathlib import Path
 from shared import termination
 from shared.errors import HeadroomError
 from tests.apiserver.binaries import Unavailable
-from tests.node.cluster import NodeCluster, Parts, check_machine, not_run
+from tests.node.cluster import Parts, check_machine, not_run
 from tests.node.layout import DEFAULT, Kind
 from tests.node.release import Release, demo_values
+from tests.node.starting import started
 
 PORT = 6443
 UNAVAILABLE = 3  # the exit status where the machine cannot have a node, through no fault of the code
@@ -24,7 +25,7 @@ def _up(kind: Kind) -> int:
     stop = termination.event()
     with tempfile.TemporaryDirectory(prefix="headroom-logs-") as logs:
         _say("starting etcd, kube-apiserver, controllers, scheduler, containerd and kubelet")
-        cluster = NodeCluster(parts, Path(logs), PORT)
+        cluster = started(parts, Path(logs), PORT)
         try:
             _say("installing the chart")
             Release(cluster, demo_values()).install()

@@ -145,6 +145,11 @@ class NodeCluster:
         """What it prints; it has to succeed."""
         return self._run([str(self.layout.assets / "helm"), *map(str, words)], None)
 
+    def state(self) -> str:
+        """Pods, their owners and Events, to find out why something does not happen."""
+        pods = self.kubectl("get", "pods,replicasets,daemonsets", "--all-namespaces", "--output=wide")
+        return f"{pods}\n{self.kubectl('get', 'events', '--all-namespaces')}"
+
     @contextlib.contextmanager
     def forwarded(self, namespace: str, pod: str, port: int) -> Iterator[int]:
         """A port of this machine that leads to one of the pod's."""

@@ -10,6 +10,7 @@ from tests.node.cluster import NodeCluster, Parts
 from tests.node.layout import NODE, Kind
 from tests.node.pods import Pods
 from tests.node.release import Release, quick_values
+from tests.node.starting import started
 from tests.support import eventually
 
 LENDING_SECONDS = 300.0
@@ -25,7 +26,7 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 
 @pytest.fixture(scope="session")
 def cluster(kind: Kind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeCluster]:
-    running = NodeCluster(Parts(os.environ, kind), tmp_path_factory.mktemp("node"))
+    running = started(Parts(os.environ, kind), tmp_path_factory.mktemp("node"))
     yield running
     running.close()
 

@@ -51,7 +51,7 @@ class Told:
     message: str
 
 
-WAIT = ("--wait", "--timeout", "180s")
+WAIT = ("--wait", "--timeout", "300s")
 GONE_SECONDS = 180.0
 
 
@@ -92,7 +92,10 @@ class Release:
         file = self.cluster.layout.directory / "values.yaml"
         file.write_text(yaml.safe_dump(dict(self._values)))
         values = (*options, "--values", file)
-        self.cluster.helm("upgrade", "--install", RELEASE, chart, *where, "--force-conflicts", *values, *WAIT)
+        try:
+            self.cluster.helm("upgrade", "--install", RELEASE, chart, *where, "--force-conflicts", *values, *WAIT)
+        except Failed as error:
+            raise Failed(f"{error}\n{self.cluster.state()}") from error
 
     def uninstall(self) -> None:
         """Returns once it is gone, and with it the pods, which Helm does not wait for."""
