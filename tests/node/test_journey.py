@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deploy.local.identities import RELEASE
-from shared import names
+from shared import durations, names
 from tests.apiserver.binaries import Unavailable
 from tests.image.releasing import VERSION, Released
 from tests.node import releases
@@ -81,6 +82,12 @@ def _only(release: Release, component: str) -> list[Pod]:
     return [] if any("deletionTimestamp" in pod["metadata"] for pod in items) else items
 
 
+def _reported_at(release: Release, node: str) -> float:
+    """When the node's agent last did, in Unix seconds; a NodeMetric of an earlier release may be there."""
+    at = release.node_metric(node).get("status", {}).get("updateTime")
+    return durations.instant(at) if at else 0.0
+
+
 def test_a_release_is_verified_installed_by_digest_upgraded_rolled_back_and_uninstalled(
     cluster: NodeCluster, served: TwoReleases, pods: Pods, tmp_path: Path
 ) -> None:
@@ -94,9 +101,11 @@ def test_a_release_is_verified_installed_by_digest_upgraded_rolled_back_and_unin
     values = quick_values()
     del values["image"]  # the released chart says where they are
     release = Release(cluster, values)
+    began = time.time()
     install(release, first, profile)
     check_runs(release, first)
     lend(release)
+    eventually(lambda: all(_reported_at(release, node) >= began for node in cluster.nodes), LENDING_SECONDS, 1.0)
     release.command("check")  # fails if any line is bad
 
     before = pods.run("worker", tier="koord-mid", node=NODE, requests=HELD)
