@@ -252,7 +252,7 @@ def test_without_a_disagreement_a_pod_gets_the_one_node_that_it_needs() -> None:
 @pytest.mark.parametrize("minds_nodes", [True, False])
 def test_a_node_that_does_not_help_is_bought_once_and_then_another_kind(minds_nodes: bool) -> None:
     town = Town(refused_on("small"), minds_nodes)
-    town.add_node("large", pods=4)  # somebody whom the scheduler binds, so that it is known to live
+    town.add_node("large", pods=4)  # for a pod that the scheduler binds, so that it is known to live
     town.add_pod("p")
     town.pass_time(400 if minds_nodes else 900)
     assert (town.pending(), town.bought) == ([], {"small": 1, "large": 1})

@@ -193,7 +193,7 @@ def test_percentages_of_much_memory_are_those_of_floating_point() -> None:
     assert found.memory_percent != demand * 1000 / (capacity * 1000) * 100
 
 
-# What follows is done otherwise than by Escalator, whose errors are in nobody's interest.
+# What follows is done otherwise than by Escalator, whose errors help no user.
 
 
 def test_keeps_max_nodes() -> None:
