@@ -7,6 +7,7 @@ from pathlib import Path
 from tests.simulation import run
 
 if __name__ == "__main__":
+    run.parse(sys.argv[1:])  # help and wrong arguments end here, while there is no thread to wait for
     run.prepare()
     with run.home() as home:
         status = run.main(sys.argv[1:], Path(home))
