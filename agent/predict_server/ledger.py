@@ -37,15 +37,18 @@ class Ledger:
             for seconds in horizons_seconds
         }
 
-    def observe(self, node: Rows, usages: Floats, since: Floats, time: float) -> list[Outcome]:
-        """Records each pod's usage, shape (pods, 2); `since` is its first observation. Returns the outcomes due now.
+    def observe(
+        self, node: Rows, usages: Floats, since: Floats, time: float, capacity: Sequence[float] = (np.inf, np.inf)
+    ) -> list[Outcome]:
+        """Records each pod's usage, shape (pods, 2); `since` is its first observation, and `capacity` the most that a
+        node can use. Returns the outcomes due now.
 
         The system counts as a pod of its own. The promised amount stays 0; each model's record fills it in.
         """
         found = []
         for seconds, outcomes in self.by_horizon.items():
             for resource, one in enumerate(outcomes):
-                one.observe(node, usages[:, resource], since, time, self._longest_gap_seconds)
+                one.observe(node, usages[:, resource], since, time, self._longest_gap_seconds, capacity[resource])
             for cpu, memory in zip(*(one.judge(time) for one in outcomes), strict=True):
                 realised = np.stack([cpu.largest, memory.largest], 1)
                 found.append(Outcome(self.nodes, cpu.made, seconds, np.zeros_like(realised), realised))

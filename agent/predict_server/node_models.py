@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from agent.metric_cache import series
-from agent.predict_server import policy
+from agent.predict_server import policy, situations
 from agent.predict_server.calibration import LONGEST_GAP_SECONDS
 from agent.predict_server.checkpoint import CheckpointLog, Restored
 from agent.predict_server.decay import Floats
@@ -138,7 +138,8 @@ class NodeModels:
         lending = {pod.uid for pod in pods if pod.lends} | {series.SYSTEM}
         places = [place for place, key in enumerate(keys) if key in lending]
         rows = [self.table.rows[keys[place]] for place in places]
-        judged = self.truth.observe(amounts[places], self.table.first_observed[rows], now)
+        capacity = situations.capacities(self.capacity)[0].tolist()
+        judged = self.truth.observe(amounts[places], self.table.first_observed[rows], now, capacity)
         self.model.observe(*judged.get(self.active, NOTHING_JUDGED))
         self.shadows.observe(judged)
 

@@ -61,8 +61,10 @@ class Outcomes:
         since: Floats,
         time: float,
         longest_gap_seconds: float = LONGEST_GAP_SECONDS,
+        capacity: float = np.inf,
     ) -> None:
-        """Records the usage of each pod; `since` is its first observation. All have shape (pods,).
+        """Records the usage of each pod; `since` is its first observation. All have shape (pods,). No node uses more
+        than its capacity, which the rate between two samples may exceed by what the clock was off.
 
         After a gap in the samples, or a step of the clock, pending predictions cannot be judged and are dropped.
         """
@@ -76,7 +78,7 @@ class Outcomes:
         first = np.searchsorted(self.made[waiting], since, side="left")
         nodes, places = len(self.base), len(waiting) + 1
         sums = np.bincount(node * places + first, usage, nodes * places).reshape(nodes, places)[:, :-1].cumsum(axis=1)
-        self.largest[:, waiting] = np.maximum(self.largest[:, waiting], sums)
+        self.largest[:, waiting] = np.maximum(self.largest[:, waiting], np.minimum(sums, capacity))
 
     def waiting(self) -> Rows:
         """The places of predictions without an outcome, the oldest first."""

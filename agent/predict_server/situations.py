@@ -48,6 +48,11 @@ def amounts(pairs: Sequence[tuple[float, float]]) -> Floats:
     return np.array(pairs, np.float64).reshape(-1, 2) / [MILLI_PER_CORE, 1]
 
 
+def capacities(capacity: Resources) -> Floats:
+    """What a node has in all, in cores and bytes, shape (1, 2); infinite where it is not known."""
+    return amounts([(capacity.cpu_milli or math.inf, capacity.memory_bytes or math.inf)])
+
+
 def most(histories: Histories) -> Resources:
     """The largest sample in a week of the first entity."""
     return rounded_up(Usage(*histories.maxima(DAYS_OF_MAXIMA)[0].tolist()))
@@ -75,5 +80,5 @@ def _situation(
         workloads=Histories(table, [workload for _, workload in heirs]),
         inherited=np.array([place for place, _ in heirs], np.intp),
         horizons_seconds=at.horizons_seconds,
-        capacity=amounts([(at.capacity.cpu_milli or math.inf, at.capacity.memory_bytes or math.inf)]),
+        capacity=capacities(at.capacity),
     )

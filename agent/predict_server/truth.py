@@ -65,13 +65,16 @@ class Truth:
             name: self._records.get(name, Record(horizons)).of_horizons(horizons) for name, horizons in wanted.items()
         }
 
-    def observe(self, usages: Floats, since: Floats, time: float) -> dict[str, Judged]:
-        """Records the usage of each pod and the system, shape (pods, 2); `since` is the first observation of each.
+    def observe(
+        self, usages: Floats, since: Floats, time: float, capacity: Sequence[float] = (np.inf, np.inf)
+    ) -> dict[str, Judged]:
+        """Records the usage of each pod and the system, shape (pods, 2); `since` is the first observation of each, and
+        `capacity` the most that the node can use.
 
         Returns the outcomes of promises by model, and the promises of a horizon that are open where one is broken.
         """
         found: dict[str, Judged] = {}
-        judged = self._ledger.observe(np.zeros(len(usages), np.intp), usages, since, time)
+        judged = self._ledger.observe(np.zeros(len(usages), np.intp), usages, since, time, capacity)
         for name, record in self._records.items():
             record.advance(time)
             for outcome in judged:

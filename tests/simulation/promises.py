@@ -18,7 +18,6 @@ OWED = "At most H / STEP + H + 1 promises for H hours are owed: none made at a d
 RUN = "At most max(H + 12, 2 H + 4) promises for H hours break in a row (agent/predict_server/debts.py)."
 
 ROUNDED_PROMISES = 0.5  # by a report
-STEPPED_PROMISES = 1.0  # more than the theorem knows: a stepped clock puts two into an hour
 
 Report = Callable[[str, str], None]
 
@@ -79,7 +78,7 @@ class PromiseChecks:
 
     def _check_owed(self, what: str, hours: float, found: Promised) -> None:
         """Unlike the share, this counts broken promises whose outcome a gap in the samples has taken."""
-        most = hours / STEP + hours + 1 + STEPPED_PROMISES + ROUNDED_PROMISES
+        most = hours / STEP + hours + 1 + ROUNDED_PROMISES
         if found.owed > most:
             self.report(OWED, f"{what} owes {found.owed:.1f} promises, {most:.1f} at most")
 

@@ -17,8 +17,10 @@ from agent.predict_server.decay import Floats
 from agent.predict_server.prediction import NodePrediction
 from agent.predict_server.records import Loans, withdrawn_percents_per_day
 from agent.predict_server.truth import Truth
+from agent.states_informer.informer import LocalNode
 from shared.clock import ManualClock
 from shared.errors import InvalidInput
+from shared.quantity import Resources
 from tests.unit.agent.models import Life, entities
 from tests.unit.agent.pods import NOW, pod
 
@@ -58,6 +60,18 @@ def test_each_model_answers_for_its_own_promises() -> None:
     (totals,) = watched.truth.totals
     assert (totals.outcomes, totals.violations) == (10, (0, 0))
     assert (totals.promised, totals.realised) == ((25.0, 25.0), (20.0, 20.0))
+
+
+def test_a_rate_above_all_that_a_node_has_breaks_no_promise_of_all_of_it() -> None:
+    """The clock by which a rate is measured may be off, and counters are not read in the same instant."""
+    truth = Truth("n", [HOUR])
+    truth.follow("all", ["less"], [HOUR])
+    truth.observe(np.zeros((1, 2)), np.zeros(1), BEGIN)
+    truth.promise({"all": np.array([[16.0, 64.0]]), "less": np.array([[15.9, 64.0]])}, REQUESTED, BEGIN)
+    found = truth.observe(np.array([[15.0, 1.0], [1.2, 1.0]]), np.zeros(2), BEGIN + 900, (16.0, 64.0))
+    assert found.keys() == {"less"}
+    assert found["less"].broken[0].reached.tolist() == [[[16.0, 2.0]]]
+    assert truth.observe(np.array([[17.0, 1.0]]), np.zeros(1), BEGIN + 1800).keys() == {"all", "less"}
 
 
 def test_a_model_that_comes_into_force_has_the_record_of_its_shadow_and_one_that_goes_leaves_none() -> None:
@@ -148,6 +162,14 @@ class Quarters(Life):
 
 def shadows(found: NodePrediction) -> dict[str, int]:
     return {shadow.model: shadow.kept.outcomes for shadow in found.shadows}
+
+
+def test_a_node_is_judged_by_no_more_than_it_has(tmp_path: Path) -> None:
+    node = Quarters(tmp_path)
+    node.node = LocalNode(Resources(1_900, 2**34), capacity=Resources(1_900, 2**34))
+    (totals,) = (promise.totals for promise in node.live(30).promises[:1])
+    assert totals.outcomes > 0
+    assert totals.realised[0] == pytest.approx(1.9 * totals.outcomes)
 
 
 def test_shadows_lend_nothing_and_are_judged_beside_the_model_in_force(tmp_path: Path) -> None:
