@@ -10,7 +10,6 @@ const MAX_REASONS = 12;
 const SOFT = new Set(["likely to go", "needed again"]); // reasons of marks that nothing comes of yet
 
 const number = value => value === null ? "∞" : trimmed(value, 3);
-const moment = text => new Date(text).toLocaleTimeString();
 const listed = (names, count = names.length) => names.slice(0, MAX_NAMES).join(", ") +
   (count > MAX_NAMES ? ` and ${count - MAX_NAMES} more` : "");
 const sum = (rows, key) => rows.reduce((total, row) => total + row[key], 0);

@@ -133,6 +133,8 @@ const ticksOf = top => {
   return [0, 1, 2, 3, 4].map(each => Number((each * step).toPrecision(6))).filter(each => each <= top);
 };
 
+// Of a day, in one piece.
+const moment = time => new Date(time).toLocaleTimeString().replaceAll(" ", "\u00a0");
 const trimmed = (value, digits) => value.toLocaleString("en", { maximumFractionDigits: digits });
 const percentage = value => value === null ? "unknown" : `${trimmed(value, 2)} %`;
 const inUnit = value => value === null ? "–" : value < 10 ? value.toFixed(2) : value < 1000 ? value.toFixed(1) : trimmed(value, 0);
@@ -145,7 +147,7 @@ const trendOf = (course, amount) => {
   const [cores, gib] = Object.keys(SCALES).map(key => courseOf(course, TOTAL, amount, key));
   const first = cores.findIndex(value => value !== null), seconds = Math.round((course.times.at(-1) - course.times[first]) / 1000);
   const change = values => (values.at(-1) - values[first]).toLocaleString("en", { maximumFractionDigits: 1, signDisplay: "exceptZero" });
-  return seconds >= 600 && cores.at(-1) !== null ? `${change(cores)} cores, ${change(gib)} GiB in ${lasting(seconds)}` : "";
+  return seconds >= 600 && cores.at(-1) !== null ? `${change(cores)} cores, ${change(gib)} GiB ${`in ${lasting(seconds)}`.replaceAll(" ", "\u00a0")}` : "";
 };
 
 const drawn = (tag, attributes = {}, text = "") => {
@@ -233,7 +235,7 @@ const makePlot = (title, unit, labels) => {
     svg.querySelector(".crosshair")?.remove();
     const sample = pointed === null ? times.length - 1 : nearestSample(times, pointed);
     const said = lines.map(([kind, values]) => `${labels[kind]} ${inUnit(values[sample])}`).join(", ");
-    readout.textContent = `${new Date(times[sample]).toLocaleTimeString()}: ${said}`;
+    readout.textContent = `${moment(times[sample])}: ${said}`;
     svg.setAttribute("aria-label", `${title} over time, ${unit}. ${readout.textContent}`);
     if (pointed === null) return;
     const x = xOf(times[sample]), cross = drawn("g", { class: "crosshair" });
@@ -250,7 +252,7 @@ const makePlot = (title, unit, labels) => {
   };
 
   const { behind, refresh } = tableBehind(() => [["Time", ...lines.map(([kind]) => ` ${labels[kind]}, ${unit}`)], times.map((time, sample) =>
-    ["", new Date(time).toLocaleTimeString(), ...lines.map(([, values]) => inUnit(values[sample]))]).reverse()]);
+    ["", moment(time), ...lines.map(([, values]) => inUnit(values[sample]))]).reverse()]);
   root.append(caption, svg, readout, behind);
 
   // `given` are {times, lines}, lines being [kind, values]; the first one is drawn as an area, too.
@@ -271,7 +273,7 @@ const makePlot = (title, unit, labels) => {
         drawn("text", { x: -6, y: y + 4, "text-anchor": "end" }, trimmed(tick, 6)));
     }
     for (const [time, anchor, x] of [[box.from, "start", 0], [box.to, "end", box.width]]) {
-      plane.append(drawn("text", { x, y: box.height + 14, "text-anchor": anchor }, new Date(time).toLocaleTimeString()));
+      plane.append(drawn("text", { x, y: box.height + 14, "text-anchor": anchor }, moment(time)));
     }
     plane.append(drawn("path", { class: "area", d: areaPath(times, lines[0][1], box) }));
     for (const [kind, values] of lines) plane.append(drawn("path", { class: `line ${kind}`, d: linePath(times, values, box) }));

@@ -25,7 +25,7 @@ const shown = (value, unit) => unit === "milli" ? `${trimmed(value / 1000, 3)} c
 const renew = (of, ...parts) => {
   if (parts.length !== of.childNodes.length || parts.some((part, place) => !part.isEqualNode(of.childNodes[place]))) of.replaceChildren(...parts);
 };
-const clock = () => new Date().toLocaleTimeString();
+const clock = () => moment(Date.now());
 
 const course = makeCourse();
 let coursePlots = null;
@@ -144,7 +144,7 @@ const explained = (tier, resource, unit, { terms, bound, result }) => {
   for (const term of terms) {
     const line = element("tr", deciding.has(term.name) ? "bound" : "");
     line.append(element("td", "", term.name.replaceAll("_", " ")), amountCell(term),
-      element("td", "source", term.time ? `${term.source}, ${new Date(term.time).toLocaleTimeString()}` : term.source));
+      element("td", "source", term.time ? `${term.source}, ${moment(term.time)}` : term.source));
     table.append(line);
   }
   const total = element("tr", "sum");
@@ -232,7 +232,7 @@ const drawFleet = ({ rates, prior, refused_nodes, withdrawal = null, kinds = [],
 };
 
 const waiting = ({ reason, until }) =>
-  `Not on the Node yet: ${reason}${until ? `, until ${new Date(until).toLocaleTimeString()}` : ""}`;
+  `Not on the Node yet: ${reason}${until ? `, until ${moment(until)}` : ""}`;
 
 const drawTotals = nodes => {
   renew(byId("totals"), ...TOTALS.map(([amount, label]) => {

@@ -71,8 +71,8 @@ const drawTimeline = (svg, events, width, now) => {
     drawn("text", { x: 0, y: middle(kind) + 4 }, LANES[kind]),
   ]), ...events.map(({ time, lane, text }) => {
     const mark = drawn("circle", { class: `mark ${lane}`, cx: x(time), cy: middle(lane), r: 5 });
-    mark.append(drawn("title", {}, `${new Date(time).toLocaleTimeString()}: ${text}`));
+    mark.append(drawn("title", {}, `${moment(time)}: ${text}`));
     return mark;
-  }), drawn("text", { x: LANE.left, y: foot }, new Date(from).toLocaleTimeString()),
-  drawn("text", { x: right, y: foot, "text-anchor": "end" }, new Date(now).toLocaleTimeString()));
+  }), drawn("text", { x: LANE.left, y: foot }, moment(from)),
+  drawn("text", { x: right, y: foot, "text-anchor": "end" }, moment(now)));
 };
