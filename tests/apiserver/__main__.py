@@ -1,9 +1,10 @@
 """Prints the folder with the binaries of a real control plane: `python -m tests.apiserver`.
 
-Karpenter and Cluster API are built, too, where they can be; the tests that need them say where they are missing. With
-names of programs, only those are found or built, and what cannot be had is said.
+Karpenter, Cluster API and oauth2-proxy are built, too, where they can be; the tests that need them say where they are
+missing. With names of programs, only those are found or built, and what cannot be had is said.
 """
 
+import functools
 import os
 import sys
 from collections.abc import Sequence
@@ -27,6 +28,7 @@ def _build_all() -> None:
     for name, build in (
         ("Karpenter", karpenter_build.built_karpenter),
         ("Cluster API", clusterapi_build.built_cluster_api),
+        ("oauth2-proxy", functools.partial(binaries.built_once, binaries.OAUTH2_PROXY)),
     ):
         try:
             build(os.environ)

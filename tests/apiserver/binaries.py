@@ -38,6 +38,10 @@ class Tool:
     tags: str = ""
 
 
+# Signs people in before the manager's page.
+OAUTH2_PROXY = Tool("oauth2-proxy", "github.com/oauth2-proxy/oauth2-proxy/v7", MODULES / "oauth2-proxy")
+
+
 def tools(minor: str | None, go: tuple[int, int], more: Sequence[str] = ()) -> list[Tool]:
     """Everything a control plane needs, of one minor of Kubernetes, `more` programs of Kubernetes itself, and what the
     chart and its dashboards are tried with.

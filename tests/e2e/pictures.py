@@ -55,7 +55,9 @@ def take(page: Page, url: str, last: str, file: str) -> None:
     picture = IMAGES / file
     page.picture(picture)
     with Image.open(picture) as taken:
-        taken.convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(picture, optimize=True)
+        taken.convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+            picture, optimize=True
+        )
 
 
 async def table(url: str) -> str:

@@ -33,7 +33,7 @@ class HttpServer(ABC):
 
     @abstractmethod
     def answer(self, request: Request) -> tuple[int, bytes]:
-        """Status and content."""
+        """Status and content, which is where a redirect leads."""
 
     def close(self) -> None:
         self._server.shutdown()
@@ -56,6 +56,8 @@ def _handler(server: HttpServer) -> type[BaseHTTPRequestHandler]:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             status, content = server.answer(Request(self.path, self.headers, body))
             self.send_response(status)
+            if 300 <= status < 400:
+                self.send_header("Location", content.decode())
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()

@@ -196,3 +196,12 @@ def test_roles_of_the_chart_say_who_may_read_scrape_and_schedule(guarded: Guarde
     assert guarded.status("/api/v1/nodes", token("reader", "another-audience")) == 401
     assert guarded.status("/api/v1/nodes") == 401
     assert guarded.status("/healthz") == 200
+
+
+@pytest.mark.parametrize(
+    "header", ["X-Forwarded-User", "X-Auth-Request-User", "X-Remote-User", "Impersonate-User", "Remote-User"]
+)
+def test_a_header_that_only_names_a_user_is_not_believed(guarded: Guarded, header: str) -> None:
+    with httpx.Client(verify=False) as http:
+        named = {header: "system:admin", "X-Forwarded-Groups": "system:masters", "X-Remote-Group": "system:masters"}
+        assert http.get(f"{guarded.url}/api/v1/nodes", headers=named).status_code == 401

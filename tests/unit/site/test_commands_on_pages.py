@@ -26,7 +26,11 @@ ABOUT_FLAGS_OF_OTHERS = {
 }
 OF_HELM = {"--set", "--values", "--reuse-values", "--reset-then-reuse-values", "--force-conflicts", "--take-ownership"}
 OF_BENCHES = {"--against", "--month", "--others", "--rules"}
-OF_SIGN_ON = {"--oidc-issuer-url", "--oidc-client-id", "--pass-authorization-header", "--set-authorization-header"}
+OF_SIGN_ON = {"--oidc-issuer-url", "--oidc-client-id", "--pass-authorization-header", "--set-authorization-header"} | {
+    "--api-route",
+    "--cookie-refresh",
+    "--provider-ca-file",
+}
 OF_OTHERS = (
     OF_HELM | OF_BENCHES | OF_SIGN_ON | {"--additional-sync-machine-labels", "--build-arg", "--kube-scheduler-arg"}
 )
