@@ -22,7 +22,7 @@ drift makes it forget nothing: what has surprised it once does so again.
 
 The margin is a number of scales, by target and horizon, from `calibration`; it is not negative and never smaller for a
 stricter target. Every term but k grows with every pod: another pod lowers the peak by no more than k may fall.
-`tests/bench/peak_mix_choice.py` chooses the constants, docs/explanation/prediction.md has the table.
+`tests/bench/peak_mix_choice.py` chooses the constants, docs/explanation/prediction-measurements.md has the table.
 """
 
 from dataclasses import dataclass

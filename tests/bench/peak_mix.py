@@ -1,10 +1,10 @@
 """How good `peak-mix` is on recorded usage, and how its constants were chosen.
 
-`python -m tests.bench.peak_mix TRACES_DIR` prints the table of docs/explanation/prediction.md, with `--month 2013-09`
-that of another month of Bitbrains, in files of the same form. With `--choose` it chooses each constant anew on August
-of Bitbrains and the hostile series, see `peak_mix_choice`; with `--others` it prints what other models come to; with
-`--reproduce` it holds the other predictors against independent measurements, with `--rules` the rules that were
-measured, see `independent`.
+`python -m tests.bench.peak_mix TRACES_DIR` prints the table of docs/explanation/prediction-measurements.md, with
+`--month 2013-09` that of another month of Bitbrains, in files of the same form. With `--choose` it chooses each
+constant anew on August of Bitbrains and the hostile series, see `peak_mix_choice`; with `--others` it prints what
+other models come to; with `--reproduce` it holds the other predictors against independent measurements, with `--rules`
+the rules that were measured, see `independent`.
 The traces are not part of the repository.
 """
 

@@ -9,7 +9,8 @@ over kinds, in points of requests:
 Constants are tried one at a time, in their order, the others as they are in use then, until a whole round changes none.
 The best value takes the place of the one in use if it is better held out as well: for each fold a value is chosen by
 the folds that share neither its kind nor its VMs nor its week, and what it lends and breaks there is scored. A value
-with which a kind breaks more than it is allowed, packed as in the table of docs/explanation/prediction.md, is left out.
+with which a kind breaks more than it is allowed, packed as in the table of
+docs/explanation/prediction-measurements.md, is left out.
 
 The constants of a node's first days (`first_day`, `own_first_week`, `scale_first_week`, `young_days`) are not tried, as
 days before the eighth are not scored.
