@@ -110,6 +110,11 @@ class DecisionSettings:
         """Whether an expander reads its ConfigMap."""
         return chain.PRIORITY in self.scale_up.expanders
 
+    @property
+    def scanned_groups(self) -> frozenset[str]:
+        """Groups whose nodes leave by utilization; only one component removes nodes from a group."""
+        return frozenset(each.cloud_provider_group_name for each in self.groups if each.is_scanned)
+
     def mode_of(self, group: str) -> Mode:
         """The mode of a group for pending pods: its own mode, capped by the global one.
 

@@ -13,6 +13,7 @@ from manager.autoscaler.cluster_state import reconciliation
 from manager.autoscaler.cluster_state.group_observation import ReconcileRules
 from manager.autoscaler.cluster_state.reconciliation import Reconciliation
 from manager.autoscaler.cluster_state.registry import Registry
+from manager.autoscaler.cluster_state.replacement import Replacement
 from manager.autoscaler.cluster_state.state import GroupStatus
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.expander import priority
@@ -29,9 +30,7 @@ from manager.autoscaler.settings.modes import Mode
 from manager.autoscaler.snapshot import cluster, devices, equivalence_groups, interruptions, templates
 from manager.autoscaler.snapshot.cluster import ClusterSnapshot, NodeState, NodeTemplate, StateRules
 from manager.autoscaler.snapshot.interruptions import Interruption
-from manager.autoscaler.snapshot.templates import (
-    Daemon,
-)
+from manager.autoscaler.snapshot.templates import Daemon
 from shared.api import pods
 from shared.api.core import Node, Pod
 from shared.cached_property import cached_property
@@ -130,6 +129,38 @@ class ClusterView:
         return candidates.groups_left(
             (*(each.group for each in observed.groups.values()), *others), self.settings.autoprovisioning
         )
+
+    @cached_property
+    def deleted_by_cloud(self) -> frozenset[str]:
+        """Nodes whose machines are no longer part of their group's target."""
+        return self._with_machines(lambda state: state is InstanceState.DELETING)
+
+    @cached_property
+    def kept_by_cloud(self) -> frozenset[str]:
+        """Nodes whose machines are part of their group's target."""
+        return self._with_machines(lambda state: state is not InstanceState.DELETING)
+
+    def _with_machines(self, wanted: Callable[[InstanceState], bool]) -> frozenset[str]:
+        groups = self.cloud.observed.groups.values()
+        ids = {each.provider_id for group in groups for each in group.instances if wanted(each.state)}
+        return frozenset(node.metadata.name for node in self.objects.nodes if node.spec.provider_id in ids)
+
+    def corrected(self, group: Group) -> Group:
+        """The group with its target after the corrections of this iteration."""
+        corrections = (action for action in self.reconciled.corrections if action.group == group.id)
+        taken = sum(action.from_size - action.to_size for action in corrections)
+        return replace(group, target_size=group.target_size - taken)
+
+    def launched_nodes(self, replacing: Replacement) -> dict[str, list[Node]]:
+        """The registered nodes of its launches by group, the oldest first."""
+        group_of = self.cloud.observed.group_of_node
+        found: dict[str, list[Node]] = {}
+        for launch in replacing.launches:
+            nodes = (node for node in self.objects.nodes if group_of.get(node.metadata.name) == launch.group)
+            newer = [node for node in nodes if node.metadata.created_at > launch.newest]
+            newer.sort(key=lambda node: (node.metadata.created_at, node.metadata.name))
+            found[launch.group] = newer[: launch.nodes]
+        return found
 
     def states(self) -> list[GroupStatus]:
         """All groups; a group that may not grow carries the reason."""

@@ -13,7 +13,6 @@ from manager.autoscaler.cluster_state.actions import LIKELY_TO_GO, NEEDED_AGAIN,
 from manager.autoscaler.cluster_state.replacement import DisruptionReason
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.disruption import disruption_limits
-from manager.autoscaler.planning import removal_view
 from manager.autoscaler.planning.cluster_view import ClusterView
 from manager.autoscaler.planning.removal_view import RemovalCommands, RemovalMethod, RemovalView
 from manager.autoscaler.planning.replacement_methods import DueNodeMethod, PriceMethod
@@ -112,7 +111,7 @@ def _beside_replacement(context: ScaleDownContext, cluster: ClusterView) -> Scal
     uids = {node.metadata.name: node.metadata.uid for node in cluster.objects.nodes}
     old = [each for each in replacing.removed if uids.get(each.name) == each.uid]
     waiting = Counter(each.group for each in old if each.name not in context.leaving)
-    new = (node.metadata.name for nodes in removal_view.launched_nodes(replacing, cluster).values() for node in nodes)
+    new = (node.metadata.name for nodes in cluster.launched_nodes(replacing).values() for node in nodes)
     groups = {name: replace(group, deleting=group.deleting + waiting[name]) for name, group in context.groups.items()}
     is_by_price = replacing.reason is DisruptionReason.UNDERUTILIZED
     replaced, replaces = (REPLACED, REPLACES) if is_by_price else (f"{RENEWED}: {replacing.reason}", RENEWS)
@@ -179,7 +178,7 @@ class InterruptedMethod(RemovalMethod):
         if scale_down is None or not cluster.interrupted:
             return decided
         context = self.view.context
-        kept = cluster.interrupted - removal_view.deleted_by_cloud(cluster)
+        kept = cluster.interrupted - cluster.deleted_by_cloud
         taken = sorted(name for name in kept if context.group_of[name] in context.groups)
         if not taken:
             return decided
@@ -256,7 +255,7 @@ def _removal_actions(decision: ScaleDownDecision, cluster: ClusterView) -> list[
     going = _by_group((each.node, each.group) for each in decision.removals)
     made = []
     for name, nodes in going.items():
-        group = removal_view.corrected_group(groups[name].group, cluster)
+        group = cluster.corrected(groups[name].group)
         size = group.target_size
         made.append(
             Action(
@@ -294,10 +293,10 @@ def abandoned_nodes(cluster: ClusterView, *, begins: bool) -> tuple[str, ...]:
     before.
     """
     config, group_of = cluster.settings, cluster.cloud.observed.group_of_node
-    busy = {*cluster.underway.on_their_way, *removal_view.deleted_by_cloud(cluster)}
+    busy = {*cluster.underway.on_their_way, *cluster.deleted_by_cloud}
     ours = {group for group in cluster.cloud.observed.groups if config.own_mode_of(group) is Mode.ENFORCE}
     softens = config.scale_down_enabled and config.scale_down.removal.max_bulk_soft_taint_count > 0
-    softened = ours - removal_view.scanned_groups(config) if softens else frozenset()
+    softened = ours - config.scanned_groups if softens else frozenset()
     return tuple(
         sorted(
             node.metadata.name

@@ -6,15 +6,12 @@ A method is a `RemovalMethod` and one line in `removal_planning.METHODS`.
 import itertools
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from manager.autoscaler.cloudprovider.contract import Group, InstanceState
 from manager.autoscaler.cluster_state.actions import Action
 from manager.autoscaler.cluster_state.registry import Registry
-from manager.autoscaler.cluster_state.replacement import Replacement
-from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.disruption.replacement_search import NOT_ITS_TURN
 from manager.autoscaler.disruption.verdicts import ConsolidationDecision
 from manager.autoscaler.planning.cluster_view import ClusterView
@@ -38,7 +35,7 @@ from manager.autoscaler.snapshot.cluster import NodeInfo
 from manager.autoscaler.utilization.scan import DueScans, PlannedScan
 from shared import durations
 from shared.api import pods
-from shared.api.core import Node, Pod
+from shared.api.core import Pod
 from shared.cached_property import cached_property
 from shared.errors import InvalidInput
 from shared.quantity import Resources
@@ -73,7 +70,42 @@ class RemovalView:
 
     @cached_property
     def context(self) -> ScaleDownContext:
-        return read_context(self.cluster, self.waiting)
+        """What scale-down judges nodes by; the pods of `waiting` take their places first."""
+        view, config, underway = self.cluster, self.cluster.settings, self.cluster.underway
+        objects, observed, groups = view.objects, view.cloud.observed, _shrinking_groups(view)
+        cutoff = config.pending.expendable_pods_priority_cutoff
+        read = view.cache.pods.read(
+            # Where nothing may shrink, the pods do not matter.
+            (pod for pod in objects.pods if groups and pods_on_nodes.needs_attention(pod, cutoff)),
+            objects.surroundings,
+            objects.controllers,
+        )
+        nodes, unread_nodes = _nodes(view)
+        return ScaleDownContext(
+            objects.now,
+            nodes,
+            (*read.residents, *_nominated(view), *_placed(self.waiting, view.recreatable)),
+            config.scale_down,
+            groups=groups,
+            group_of=observed.group_of_node,
+            disruption_budgets=pods_on_nodes.disruption_budgets(objects.budgets),
+            gangs=drain.gang_budgets(objects.pods, objects.surroundings.pod_groups),
+            memory=underway.memory,
+            happened=_with_requests(underway.happened, view, observed.groups),
+            happened_in={name: _with_requests(underway.happened_in.get(name), view, (name,)) for name in groups},
+            in_progress=underway.in_progress,
+            peaks=_peaks(view),
+            untold=_untold(view),
+            unreadable=read.unreadable,
+            unread_nodes=unread_nodes,
+            leaving={*underway.on_their_way, *view.deleted_by_cloud, *view.interrupted},
+            interruptions=view.interruptions,
+            kept={
+                name: SCANNED if name in config.scanned_groups else OBSERVED
+                for name in observed.groups
+                if name not in groups
+            },
+        )
 
 
 @dataclass(frozen=True)
@@ -139,58 +171,6 @@ class RemovalMethod(ABC):
         """What is decided, with the commands of this method added; methods before it come first."""
 
 
-def launched_nodes(replacing: Replacement, view: ClusterView) -> dict[str, list[Node]]:
-    """The registered nodes of its launches by group, the oldest first."""
-    group_of = view.cloud.observed.group_of_node
-    found: dict[str, list[Node]] = {}
-    for launch in replacing.launches:
-        nodes = (node for node in view.objects.nodes if group_of.get(node.metadata.name) == launch.group)
-        newer = [node for node in nodes if node.metadata.created_at > launch.newest]
-        newer.sort(key=lambda node: (node.metadata.created_at, node.metadata.name))
-        found[launch.group] = newer[: launch.nodes]
-    return found
-
-
-def read_context(view: ClusterView, waiting: ScaleUpInput) -> ScaleDownContext:
-    """What a pass of scale-down sees, with the pods that `waiting` places on present nodes."""
-    objects, config, underway = view.objects, view.settings, view.underway
-    cutoff = config.pending.expendable_pods_priority_cutoff
-    observed = view.cloud.observed
-    groups = _groups(view)
-    read = view.cache.pods.read(
-        # Where nothing may shrink, the pods do not matter.
-        (pod for pod in objects.pods if groups and pods_on_nodes.needs_attention(pod, cutoff)),
-        objects.surroundings,
-        objects.controllers,
-    )
-    nodes, unread_nodes = _nodes(view)
-    return ScaleDownContext(
-        objects.now,
-        nodes,
-        (*read.residents, *_nominated(view), *_placed(waiting, view.recreatable)),
-        config.scale_down,
-        groups=groups,
-        group_of=observed.group_of_node,
-        disruption_budgets=pods_on_nodes.disruption_budgets(objects.budgets),
-        gangs=drain.gang_budgets(objects.pods, objects.surroundings.pod_groups),
-        memory=underway.memory,
-        happened=_with_requests(underway.happened, view, observed.groups),
-        happened_in={name: _with_requests(underway.happened_in.get(name), view, (name,)) for name in groups},
-        in_progress=underway.in_progress,
-        peaks=_peaks(view),
-        untold=_untold(view),
-        unreadable=read.unreadable,
-        unread_nodes=unread_nodes,
-        leaving={*underway.on_their_way, *deleted_by_cloud(view), *view.interrupted},
-        interruptions=view.interruptions,
-        kept={
-            name: SCANNED if name in scanned_groups(config) else OBSERVED
-            for name in observed.groups
-            if name not in groups
-        },
-    )
-
-
 def _peaks(view: ClusterView) -> dict[str, Resources] | None:
     """The prod peak of each node, system included.
 
@@ -218,33 +198,21 @@ def _placed_at(pod: Pod) -> float:
     return pod.metadata.created_at
 
 
-def _groups(view: ClusterView) -> dict[str, ShrinkingGroup]:
+def _shrinking_groups(view: ClusterView) -> dict[str, ShrinkingGroup]:
     config, underway, observed = view.settings, view.underway, view.cloud.observed
-    there = _kept_by_cloud(view)
+    there = view.kept_by_cloud
     going = {node: group for node, group in underway.on_their_way.items() if node in there or node not in underway.gone}
     going |= {node: observed.group_of_node[node] for node in view.interrupted if node in there}
     deleting = Counter(going.values())
-    scanned = scanned_groups(config)
     return {
         name: ShrinkingGroup(
-            corrected_group(status.group, view),
+            view.corrected(status.group),
             config.scale_down.group.overridden_by(status.options),
             deleting[name],
         )
         for name, status in view.reconciled.state.groups.items()
-        if status.mode is not Mode.OBSERVE and name not in scanned
+        if status.mode is not Mode.OBSERVE and name not in config.scanned_groups
     }
-
-
-def scanned_groups(config: DecisionSettings) -> frozenset[str]:
-    """Groups whose nodes leave by utilization; only one component removes nodes from a group."""
-    return frozenset(each.cloud_provider_group_name for each in config.groups if each.is_scanned)
-
-
-def corrected_group(group: Group, view: ClusterView) -> Group:
-    """The group with its target after the corrections of this iteration."""
-    taken = sum(action.from_size - action.to_size for action in view.reconciled.corrections if action.group == group.id)
-    return replace(group, target_size=group.target_size - taken)
 
 
 def _nodes(view: ClusterView) -> tuple[list[NodeInfo], dict[str, InvalidInput]]:
@@ -261,22 +229,6 @@ def _nodes(view: ClusterView) -> tuple[list[NodeInfo], dict[str, InvalidInput]]:
         except InvalidInput as problem:
             refused[name] = problem
     return found, refused
-
-
-def deleted_by_cloud(view: ClusterView) -> frozenset[str]:
-    """Nodes whose machines are no longer part of their group's target."""
-    return _with_machines(view, lambda state: state is InstanceState.DELETING)
-
-
-def _kept_by_cloud(view: ClusterView) -> frozenset[str]:
-    """Nodes whose machines are part of their group's target."""
-    return _with_machines(view, lambda state: state is not InstanceState.DELETING)
-
-
-def _with_machines(view: ClusterView, wanted: Callable[[InstanceState], bool]) -> frozenset[str]:
-    groups = view.cloud.observed.groups.values()
-    ids = {each.provider_id for group in groups for each in group.instances if wanted(each.state)}
-    return frozenset(node.metadata.name for node in view.objects.nodes if node.spec.provider_id in ids)
 
 
 def _nominated(view: ClusterView) -> list[PodOnNode]:

@@ -33,7 +33,6 @@ from manager.autoscaler.disruption.replacing import (
 from manager.autoscaler.disruption.rules import ConsolidationRules
 from manager.autoscaler.disruption.simulation import ReplacementSimulation
 from manager.autoscaler.disruption.verdicts import ConsolidationDecision, ReplacementOption
-from manager.autoscaler.planning import removal_view
 from manager.autoscaler.planning.cluster_view import ClusterView
 from manager.autoscaler.planning.removal_view import RemovalCommands, RemovalView
 from manager.autoscaler.scale_down import planner, pods_on_nodes
@@ -193,7 +192,7 @@ class ReplacementFollower:
             for name in known.groups - awaited
         ):
             return ReplacementAbandoned(NOT_ENFORCED)
-        launched, states = removal_view.launched_nodes(known, cluster), cluster.reconciled.node_states
+        launched, states = cluster.launched_nodes(known), cluster.reconciled.node_states
         return ReplacementSeen(
             cluster.objects.now,
             frozenset(node.metadata.uid for node in cluster.objects.nodes),
@@ -254,11 +253,7 @@ class ReplacementFollower:
                 return f"{name}: {protected[name]}"
             if failed is not None and context.now < failed.until:
                 return f"{name} could not be deleted recently: {failed.detail}"
-        new = [
-            node.metadata.name
-            for nodes in removal_view.launched_nodes(state, self.view.cluster).values()
-            for node in nodes
-        ]
+        new = [node.metadata.name for nodes in self.view.cluster.launched_nodes(state).values() for node in nodes]
         if state.phase is not ReplacementPhase.DRAINING and state.reason is DisruptionReason.UNDERUTILIZED:
             prices = self.view.iteration.cost.known_by_node
             unpriced = [name for name in (*names, *new) if name not in prices]
