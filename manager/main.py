@@ -52,7 +52,7 @@ from shared.clock import Clock, SystemClock
 from shared.errors import InvalidInput
 from shared.kube import config
 from shared.kube.client import Client
-from shared.kube.events import NORMAL, Recorder
+from shared.kube.events import NORMAL, EventReason, Recorder
 from shared.kube.lease import LeaderElector, LeaseTimes
 from shared.telemetry import Loops
 from shared.web.metrics import HttpCollector
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+FORGOTTEN = EventReason("PredictionForgotten", NORMAL, "the agent has forgotten {what}")
 ACCESS_PREFIX = "/headroom/manager"  # the prefix of the paths of this process in a role's rules
 
 # The number of writes that wait for answers at a time; with an API server that takes 20 ms each, 400 a second.
@@ -155,7 +156,7 @@ class Manager:
     def _report_forgotten(self, reporter: EventReporter, name: str, what: str) -> None:
         node = self._caches.node(name)
         if node is not None:
-            reporter.node_event(node, NORMAL, "PredictionForgotten", f"the agent has forgotten {what}")
+            reporter.node_event(node, *FORGOTTEN.say(what=what))
 
     def _register_collectors(self, registry: CollectorRegistry, clock: Clock) -> None:
         registry.register(FleetCollector(self._fleet))

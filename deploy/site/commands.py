@@ -11,9 +11,9 @@ import typer.main
 
 from deploy import examples
 from deploy.cli import app
-from deploy.site import source
+from deploy.site import ROOT
 
-PAGE = source.ROOT / "docs" / "how-to" / "command-line.md"
+PAGE = ROOT / "docs" / "how-to" / "command-line.md"
 WIDTH = 80
 _BLOCK = re.compile(r"(?<=\n```\n\$ headroom --help\n).*?(?=\n```\n)", re.DOTALL)
 _ELSEWHERE = {"agent": "agent.md", "manager": "manager.md", "plan": "manager.md"}

@@ -9,8 +9,7 @@ from properdocs.structure.files import File, Files
 from properdocs.structure.nav import Navigation, Section
 from properdocs.structure.pages import Page
 
-from deploy.site import reference
-from deploy.site.source import ROOT
+from deploy.site import ROOT, reference
 
 _OF_ROOT = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "LICENSE")
 _ROOTS = "|".join(re.escape(name) for name in _OF_ROOT)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from deploy.site import source
+from deploy.site import ROOT
 from headroom_api import cloudproviders, expanders, predictors
 
 MODULES = {
@@ -40,7 +40,7 @@ def sections() -> Iterator[str]:
         yield f"## `{module.__name__}`"
         yield inspect.getdoc(module) or ""
         yield f"The example `examples/{example}`, which the tests of Headroom run:"
-        yield _code((source.ROOT / "examples" / example).read_text(encoding="utf-8"))
+        yield _code((ROOT / "examples" / example).read_text(encoding="utf-8"))
         for name in sorted(
             module.__all__, key=lambda name: (name != protocol, _is_constant(getattr(module, name)), name)
         ):

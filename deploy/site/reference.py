@@ -1,18 +1,24 @@
 """The pages of `docs/reference` that the code writes, by path in the site."""
 
-import ast
+import importlib
+import inspect
+import pkgutil
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import ModuleType
 from typing import Any, cast
 
 import msgspec
 from prometheus_client import CollectorRegistry
 
+import agent
+import manager
+import shared
 from agent.enforcer.settings import EnforcerSettings
 from agent.http import api
 from agent.settings import AgentSettings
 from deploy.plan import PlanSettings
-from deploy.site import commands, metrics, python_api, source
+from deploy.site import ROOT, commands, metrics, python_api
 from manager import http
 from manager.autoscaler.http import router
 from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
@@ -22,18 +28,17 @@ from manager.settings import ManagerSettings
 from shared import durations, settings, yaml_file
 from shared.api.colocation import BOUNDS, WIRE_NAMES, ColocationStrategy
 from shared.api.thresholds import ThresholdStrategy
+from shared.kube.events import EventReason
 
-_CRDS = source.ROOT / "deploy" / "helm" / "headroom" / "files" / "crds"
+_CRDS = ROOT / "deploy" / "helm" / "headroom" / "files" / "crds"
 _NOTE = "*`make docs` writes this page from the code.*"
 _STRONGEST = (
     "Each is a flag, a variable `HEADROOM_...` and a key of the `--config` file, strongest first. "
     "The chart takes the same keys under `{}.settings`."
 )
-_KEY = re.compile(r"(?:[a-z0-9-]+\.)+[a-z]+/[A-Za-z0-9._-]+")
-_CAMEL = re.compile(r"X?(?:[A-Z][a-z]+){2,}")
-_EVENT_TYPES = {"NORMAL": "Normal", "WARNING": "Warning"}
+_KEY = re.compile(r"(?:[a-z0-9-]+\.)+[a-z]+/[A-Za-z0-9._-]*[A-Za-z0-9]")
 # Keys of other projects that are only read as Kubernetes itself defines them.
-_KUBERNETES = re.compile(r"(?:[a-z0-9.-]*\.)?(?:kubernetes|k8s)\.io/")
+_KUBERNETES = re.compile(r"(?!cluster-autoscaler\.)(?:[a-z0-9.-]*\.)?(?:kubernetes|k8s)\.io/")
 
 
 def pages() -> dict[str, str]:
@@ -69,9 +74,8 @@ def pages() -> dict[str, str]:
         ),
         "reference/metrics.md": _page("Metrics", *_metrics()),
         "reference/events.md": _page(
-            "Events and reasons",
-            "`{...}` stands for what only the running program knows. Rows without a type are reasons of conditions, "
-            "and of Events whose type depends on the case. [Operations](../operations.md) says what to do.",
+            "Events",
+            "`{...}` stands for what only the running program knows. [Operations](../operations.md) says what to do.",
             _table(("reason", "type", "message"), _events()),
         ),
         "reference/names.md": _page("Annotations, labels, taints and resources", *_names()),
@@ -149,55 +153,17 @@ def _metrics() -> Iterator[str]:
 
 
 def _events() -> list[tuple[str, str, str]]:
-    """Reason, type and message of each Event, wherever a type stands before a reason and a message."""
-    rows: dict[tuple[str, str], str] = {}
-    for module in source.modules().values():
-        for node in module.nodes:
-            parts = node.args if isinstance(node, ast.Call) else getattr(node, "elts", [])
-            for place, part in enumerate(parts[:-1]):
-                found = source.resolved(module, part)
-                if found is None or found[1] not in _EVENT_TYPES:
-                    continue
-                message = source.text(module, parts[place + 2]) if len(parts) > place + 2 else ""
-                for reason in source.text(module, parts[place + 1]).split(" or "):
-                    if _CAMEL.fullmatch(reason):
-                        rows.setdefault((reason, _EVENT_TYPES[found[1]]), message)
-        for reason, message in _reasons(module):
-            if not any(reason == known for known, _ in rows):
-                rows[reason, ""] = message
-    return [(_code(reason), type_, message) for (reason, type_), message in sorted(rows.items())]
-
-
-def _reasons(module: source.Module) -> Iterator[tuple[str, str]]:
-    """Reasons that are constants or stand in tables, in modules that speak of Events."""
-    if not module.name.startswith("manager") or not re.search("event|evict", "".join(module.lines), re.IGNORECASE):
-        return
-    for node in module.nodes:
-        if not isinstance(node, ast.Assign):
-            continue
-        name = ast.unparse(node.targets[0])
-        is_listed = name.isupper() and not (name.startswith("_") and isinstance(node.value, ast.Constant))
-        for each in ast.walk(node.value) if is_listed or name == "reason" else ():
-            if isinstance(each, ast.Constant | ast.JoinedStr):
-                reason = source.text(module, each)
-                if _CAMEL.fullmatch(re.sub(r"\{.*?\}", "X", reason)):
-                    yield reason, ""
+    declared = {(each, each.type, each.message) for each in EventReason.DECLARED}
+    return [(_code(reason), type_, message) for reason, type_, message in sorted(declared)]
 
 
 def _names() -> Iterator[str]:
     yield "Keys that the product reads or writes, beyond those that Kubernetes defines for every cluster."
     found: dict[str, tuple[str, str]] = {}
-    for module in source.modules().values():
-        for name, value in module.constants.items():
-            for each in ast.walk(value):
-                plain = source.text(module, each) if isinstance(each, ast.Constant | ast.JoinedStr) else ""
-                if isinstance(each, ast.Constant) and each.value != plain:
-                    continue
-                key = re.sub(r"\{.*?\}", "x", plain)
-                if "-{" not in plain and plain.endswith(("-", "/")):  # the start of one that is listed as a whole
-                    continue
-                if (_KEY.fullmatch(key) and not _KUBERNETES.match(plain)) or plain.startswith("cluster-autoscaler."):
-                    found.setdefault(plain, (module.name, module.comment(value.lineno) or _words(name)))
+    constants = [each for module in _modules() for each in _keys(module)]
+    for keys, module, about in sorted(constants, key=lambda each: len(each[0])):  # a key's own one before lists
+        for key in keys:
+            found.setdefault(key, (module, about))
     groups = {"headroom.io": "Headroom's own", "koordinator.sh": "Koordinator's", "": "Others"}
     for end, title in groups.items():
         mine = {key: about for key, about in found.items() if key.split("/")[0].endswith(end)}
@@ -206,6 +172,39 @@ def _names() -> Iterator[str]:
         yield _table(
             ("key", "in", "meaning"), [(_code(key), _code(at), about) for key, (at, about) in sorted(mine.items())]
         )
+
+
+def _modules() -> Iterator[ModuleType]:
+    for package in (shared, agent, manager):
+        for each in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not each.name.endswith("__main__"):
+                yield importlib.import_module(each.name)
+
+
+def _keys(module: ModuleType) -> Iterator[tuple[list[str], str, str]]:
+    """The keys of each constant, with the module's name and the comment behind the constant or above it."""
+    lines: list[str] = []
+    for name, value in vars(module).items():
+        texts = _texts(value) if name.isupper() else ()
+        keys = [each for each in texts if _KEY.fullmatch(each) and not _KUBERNETES.match(each)]
+        if not keys:
+            continue
+        lines = lines or inspect.getsource(module).splitlines()
+        line = next((at for at, line in enumerate(lines) if re.match(rf"(\w+, )*{name}\b[^(]* = ", line)), 0)
+        if not line:  # another module's
+            continue
+        behind, above = lines[line].partition("  # ")[2], lines[line - 1]
+        yield keys, module.__name__, behind or (above[2:] if above.startswith("# ") else _words(name))
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _texts((*value, *value.values()))
+    elif isinstance(value, tuple | frozenset):
+        for each in value:
+            yield from _texts(each)
 
 
 def _words(name: str) -> str:
@@ -246,7 +245,7 @@ class _Nothing:
 def _paths() -> Iterator[str]:
     """The paths of the OpenAPI documents that the processes serve."""
     nothing = cast(Any, _Nothing())
-    manager = http.application(
+    answers = http.application(
         reader=nothing,
         trends=nothing,
         registry=nothing,
@@ -256,12 +255,12 @@ def _paths() -> Iterator[str]:
         version="0",
         now=nothing,
     )
-    manager.include_router(extender.router(nothing, CollectorRegistry()))
-    manager.include_router(explained.router(nothing))
-    manager.include_router(workloads.router(nothing))
-    manager.include_router(router.router(nothing, AutoscalerSettings()))
+    answers.include_router(extender.router(nothing, CollectorRegistry()))
+    answers.include_router(explained.router(nothing))
+    answers.include_router(workloads.router(nothing))
+    answers.include_router(router.router(nothing, AutoscalerSettings()))
     yield "`/docs` on each port shows the same with the shapes of answers, `/openapi.json` is for programs."
-    for title, document in (("Agent, port 9316", api.openapi("")), ("Manager, port 8080", manager.openapi())):
+    for title, document in (("Agent, port 9316", api.openapi("")), ("Manager, port 8080", answers.openapi())):
         yield f"## {title}"
         yield _table(("path", "parameters", "answer"), _operations(document))
     yield "The manager's page is `/`. Its webhook serves `/mutate-pods` and `/validate-config` on port 9443."

@@ -23,7 +23,7 @@ from shared.api.nodemetric_spec import PredictionPrior
 from shared.api.predictionprior import MOST_HORIZONS, ObservedTail, Prior
 from shared.clock import Clock
 from shared.errors import InvalidInput
-from shared.kube.events import ObjectRef
+from shared.kube.events import WARNING, EventReason, ObjectRef
 from shared.names import LENDING_CLASSES
 from shared.node_kind import NodeKind, node_kind
 from shared.quantity import Resources
@@ -39,7 +39,7 @@ AHEAD_SECONDS = 300.0  # a prior dated further ahead is ignored
 LEAST_OUTCOMES = 1000  # violations come in runs: fewer outcomes prove little
 MOST_NODES = 20  # of the worst ones
 MISSED_BY = 2.0  # times the target
-TARGET_MISSED = "PredictionTargetMissed"
+TARGET_MISSED = EventReason("PredictionTargetMissed", WARNING, "{alarm}")
 _ABOUT = "predictions"
 
 

@@ -95,7 +95,7 @@ class NodeWrites:
         self.counters.condition_writes.inc()
         for type_ in notice.turned:
             said = notice.said[type_]
-            self._reporter.node_event(notice.node, said.event_type, said.event_reason(type_), said.message)
+            self._reporter.node_event(notice.node, *said.event(type_))
         return None
 
     def forget(self, name: str) -> None:

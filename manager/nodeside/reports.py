@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from manager.nodeside.noderesource import situation
 from manager.nodeside.noderesource.explain import Decision
@@ -12,18 +12,20 @@ from manager.pods import PodRecord
 from shared import explanation
 from shared.api.colocation import NodeStrategy
 from shared.api.core import ConfigMap, Node
-from shared.kube.events import NORMAL, WARNING, ObjectRef, Recorder
+from shared.kube.events import NORMAL, WARNING, EventReason, EventType, ObjectRef, Recorder
 from shared.names import Tier
 from shared.quantity import Resources
 
 logger = logging.getLogger(__name__)
 
-CONFIG_REFUSED = "ColocationCfgUnmarshalFailed"
-CONFIG_PROBLEM = "ColocationCfgInvalid"
-THRESHOLDS_REFUSED = "ResourceThresholdCfgUnmarshalFailed"
-STRATEGY_REFUSED = "ColocationStrategyInvalid"
-CHANGED = {Tier.MID: "MidResourceChanged", Tier.BATCH: "BatchResourceChanged"}
-WITHDRAWN = {Tier.MID: "MidResourceReset", Tier.BATCH: "BatchResourceReset"}
+CONFIG_REFUSED = EventReason("ColocationCfgUnmarshalFailed", WARNING, "{problem}")
+CONFIG_PROBLEM = EventReason("ColocationCfgInvalid", WARNING, "{problem}")
+THRESHOLDS_REFUSED = EventReason("ResourceThresholdCfgUnmarshalFailed", WARNING, "{problem}")
+STRATEGY_REFUSED = EventReason("ColocationStrategyInvalid", WARNING, "{problem}")
+_MOVED = "{change}: {why}"
+CHANGED = {tier: EventReason(f"{tier.capitalize()}ResourceChanged", NORMAL, _MOVED) for tier in Tier}
+WITHDRAWN = {tier: EventReason(f"{tier.capitalize()}ResourceReset", NORMAL, _MOVED) for tier in Tier}
+DEGRADED = {tier: EventReason(reason, WARNING, _MOVED) for tier, reason in WITHDRAWN.items()}
 
 _ABSENT = "absent"  # no resourceVersion has this form
 _CONFIG = "ConfigMap"
@@ -127,19 +129,17 @@ class EventReporter:
             if not change.is_large and not logger.isEnabledFor(logging.DEBUG):
                 continue
             offer = decision.offers[tier]
-            text = f"{said[tier]}: {offer.reason}"
+            withdrawn = DEGRADED if offer.is_degraded else WITHDRAWN
+            event = (CHANGED if change.new is not None else withdrawn)[tier]
+            type_, reason, text = event.say(change=said[tier], why=offer.reason)
             logger.debug("%s", text, extra=extra)
-            if not change.is_large:
-                continue
-            if change.new is None:
-                self._event(_node(node), WARNING if offer.is_degraded else NORMAL, WITHDRAWN[tier], text)
-            else:
-                self._event(_node(node), NORMAL, CHANGED[tier], text)
+            if change.is_large:
+                self._event(_node(node), type_, reason, text)
 
-    def node_event(self, node: Node, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+    def node_event(self, node: Node, type_: EventType, reason: str, message: str) -> None:
         self._event(_node(node), type_, reason, message)
 
-    def pod_event(self, pod: PodRecord, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+    def pod_event(self, pod: PodRecord, type_: EventType, reason: str, message: str) -> None:
         """Writes an Event about a pod."""
         namespace, _, name = pod.key.partition("/")
         self._event(ObjectRef("v1", "Pod", name, namespace, pod.uid), type_, reason, message)
@@ -149,7 +149,7 @@ class EventReporter:
         if self._reported_nodes.pop(name, None) is not None:
             self._standing.replace(_about(name), ())
 
-    def _event(self, regarding: ObjectRef, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+    def _event(self, regarding: ObjectRef, type_: EventType, reason: str, message: str) -> None:
         if self._recorder is not None:
             self._recorder.event(regarding, type_, reason, message)
 

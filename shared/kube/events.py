@@ -10,7 +10,7 @@ import logging
 import queue
 import secrets
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 from shared import durations
 from shared.kube.client import Client
@@ -19,6 +19,9 @@ from shared.kube.resources import EVENTS
 from shared.stop import Stop
 
 logger = logging.getLogger(__name__)
+
+EventType: TypeAlias = Literal["Normal", "Warning"]
+Said: TypeAlias = tuple[EventType, str, str]  # type, reason and message of an Event
 
 NORMAL: Literal["Normal"] = "Normal"
 WARNING: Literal["Warning"] = "Warning"
@@ -32,6 +35,26 @@ BURST = 50.0
 REFILL_PER_SECOND = 0.2
 
 _DRAIN_SECONDS = 2.0
+
+
+class EventReason(str):
+    """The reason of Events, one CamelCase word, with their type and message. The module that records them declares it,
+    so that the reference lists all that are imported.
+    """
+
+    DECLARED: ClassVar[list["EventReason"]] = []
+    type: EventType
+    message: str
+
+    def __new__(cls, reason: str, type: EventType, message: str) -> "EventReason":
+        self = super().__new__(cls, reason)
+        self.type, self.message = type, message
+        cls.DECLARED.append(self)
+        return self
+
+    def say(self, **values: object) -> Said:
+        """One Event, with `values` for the placeholders of the message."""
+        return self.type, str(self), self.message.format_map(values)
 
 
 class ObjectRef(NamedTuple):
@@ -91,10 +114,10 @@ class Recorder:
         self._written: collections.OrderedDict[_Occurrence, _Written] = collections.OrderedDict()
         self._budgets: collections.defaultdict[str, _Budget] = collections.defaultdict(_Budget)
 
-    def event(self, regarding: ObjectRef, type: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+    def event(self, regarding: ObjectRef, type: EventType, reason: str, message: str) -> None:
         """Queues an event; `reason` is one CamelCase word. Never blocks, never raises."""
         try:
-            self._queue.put_nowait(_Occurrence(regarding, type, reason, message[:MAX_MESSAGE]))
+            self._queue.put_nowait(_Occurrence(regarding, type, str(reason), message[:MAX_MESSAGE]))
         except queue.Full:
             self._drop("queue_full")
 

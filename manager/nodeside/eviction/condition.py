@@ -7,12 +7,12 @@ last report, so every change is reported once, whichever replica leads.
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 from manager.nodeside.eviction.shortfall import Cause, Shortfall
 from shared import durations, names
 from shared.api.core import Condition, Node
-from shared.kube.events import NORMAL, WARNING
+from shared.kube.events import NORMAL, WARNING, EventReason
+from shared.kube.events import Said as SaidEvent
 from shared.names import Tier
 from shared.quantity import Resources
 
@@ -34,11 +34,21 @@ _REASONS = {
     Cause.UNKNOWN: "NodeMetricAbnormal",
     Cause.BEYOND: BEYOND_OFFER,
 }
-# The Event reason of each condition, by its status.
+_MESSAGE = "{message}"
+# The Event of each condition, by its status.
 _EVENTS = {
-    TYPES[Tier.MID]: {TRUE: "MidResourceShort", UNKNOWN: "MidResourceUnknown", FALSE: "MidResourceSuffices"},
-    TYPES[Tier.BATCH]: {TRUE: "BatchResourceShort", UNKNOWN: "BatchResourceUnknown", FALSE: "BatchResourceSuffices"},
-    names.CONDITION_CONTRADICTION: {TRUE: "NodeMetricContradiction", FALSE: "NodeMetricPlausible"},
+    **{
+        type_: {
+            TRUE: EventReason(f"{tier.capitalize()}ResourceShort", WARNING, _MESSAGE),
+            UNKNOWN: EventReason(f"{tier.capitalize()}ResourceUnknown", WARNING, _MESSAGE),
+            FALSE: EventReason(f"{tier.capitalize()}ResourceSuffices", NORMAL, _MESSAGE),
+        }
+        for tier, type_ in TYPES.items()
+    },
+    names.CONDITION_CONTRADICTION: {
+        TRUE: EventReason("NodeMetricContradiction", WARNING, _MESSAGE),
+        FALSE: EventReason("NodeMetricPlausible", NORMAL, _MESSAGE),
+    },
 }
 
 
@@ -51,13 +61,9 @@ class Said:
     message: str = ""
     figures: tuple[int, ...] = field(default=(), compare=False)
 
-    @property
-    def event_type(self) -> Literal["Normal", "Warning"]:
-        return NORMAL if self.status == FALSE else WARNING
-
-    def event_reason(self, type_: str) -> str:
-        """One CamelCase word: MidResourceShort and the like."""
-        return _EVENTS[type_][self.status]
+    def event(self, type_: str) -> SaidEvent:
+        """The Event about the condition of this type."""
+        return _EVENTS[type_][self.status].say(message=self.message)
 
     def misleads(self, now: "Said") -> bool:
         """Whether one of its figures differs by more than a tenth `now`."""

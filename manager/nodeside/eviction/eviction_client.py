@@ -18,7 +18,7 @@ from shared.clock import Clock
 from shared.errors import HeadroomError
 from shared.kube.client import Client
 from shared.kube.errors import Conflict, NotFound, TooManyRequests
-from shared.kube.events import NORMAL
+from shared.kube.events import EventReason
 
 logger = logging.getLogger(__name__)
 
@@ -105,9 +105,9 @@ class EvictionClient:
         return refused is not None and self.clock.monotonic() < refused.until
 
     def evict(
-        self, node: str, pod: PodRecord, reason: str, why: str, count: Callable[[Outcome], None]
+        self, node: str, pod: PodRecord, event: EventReason, why: str, count: Callable[[Outcome], None]
     ) -> EvictionAnswer:
-        """Evicts the pod by its UID; the Event has `reason`, one CamelCase word, and `why`."""
+        """Evicts the pod by its UID; the `event` says `why`."""
         namespace, _, name = pod.key.partition("/")
         about = {"node": node, "pod": pod.key}
         try:
@@ -132,7 +132,7 @@ class EvictionClient:
         self.notices.forget(pod)
         count("evicted")
         logger.info("pod evicted: %s", why, extra=about)
-        self._reporter.pod_event(pod, NORMAL, reason, why)
+        self._reporter.pod_event(pod, *event.say(why=why))
         return EvictionAnswer.EVICTED
 
     def forget(self) -> None:

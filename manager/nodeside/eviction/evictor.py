@@ -17,10 +17,13 @@ from manager.nodeside.eviction.tracker import TrackedShortfall, Tracker
 from manager.nodeside.noderesource import holdings, writing
 from manager.pods import PodRecord
 from shared.api.core import Node
+from shared.kube.events import NORMAL, EventReason
 from shared.names import Tier
 from shared.quantity import Resources
 
 logger = logging.getLogger(__name__)
+
+EVENTS = {tier: EventReason(f"{tier.capitalize()}ResourceEviction", NORMAL, "{why}") for tier in Tier}
 
 # A process that slept for so long may have missed the end of a shortfall, and of its leadership.
 PAUSE_SECONDS = 15.0
@@ -110,9 +113,9 @@ class Evictor:
         return f"{tracked.tier} of node {tracked.node} short for {lasted:.0f} s: {tracked.shortfall.reason}"
 
     def _evict(self, tracked: TrackedShortfall, pod: PodRecord) -> None:
-        reason, why = f"{tracked.tier.capitalize()}ResourceEviction", self._why(tracked)
+        event, why = EVENTS[tracked.tier], self._why(tracked)
         answer = self._evictions.evict(
-            tracked.node, pod, reason, why, lambda outcome: self._counters.count(outcome, tracked.tier)
+            tracked.node, pod, event, why, lambda outcome: self._counters.count(outcome, tracked.tier)
         )
         if answer is EvictionAnswer.EVICTED:
             self._leaving[tracked.node, tracked.tier] = (pod.uid, self._clock.monotonic() + LEAVING_SECONDS)

@@ -15,7 +15,7 @@ from shared import durations, names
 from shared.clock import Clock
 from shared.errors import HeadroomError
 from shared.kube.client import Client
-from shared.kube.events import NORMAL
+from shared.kube.events import NORMAL, EventReason
 from shared.kube.resources import PODS
 
 logger = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 NOTICE_SECONDS = 30.0
 LAPSE_SECONDS = 30.0  # without a reason to evict the pod: a report may be late
 
-EVENT = "ReclaimNotice"
+EVENT = EventReason("ReclaimNotice", NORMAL, "will be evicted at {at} if nothing changes: {why}")
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class ReclaimNotices:
         at = durations.timestamp(self._clock.now() + NOTICE_SECONDS)
         self._annotate(pod, at)
         logger.info("pod will be evicted at %s: %s", at, why, extra={"node": node, "pod": pod.key})
-        self._reporter.pod_event(pod, NORMAL, EVENT, f"will be evicted at {at} if nothing changes: {why}")
+        self._reporter.pod_event(pod, *EVENT.say(at=at, why=why))
         return False
 
     def has(self, pod: PodRecord) -> bool:

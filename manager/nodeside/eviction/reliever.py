@@ -15,6 +15,7 @@ from manager.nodeside.eviction.metrics import PressureCounters
 from manager.nodeside.eviction.relief import Eviction, Last, Relief
 from manager.nodeside.noderesource.report import NodeReport
 from shared import durations
+from shared.kube.events import NORMAL, EventReason
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ LEAVING_SECONDS = 30.0
 NODE_SHARE = 1 / 3
 MINUTE_SECONDS = 60.0
 
-EVENT = "PressureEviction"
+EVENT = EventReason("PressureEviction", NORMAL, "{why}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from shared.api.profile import ClusterColocationProfile
 from shared.errors import InvalidInput
 from shared.kube import kinds
 from shared.kube.client import Client
-from shared.kube.events import ObjectRef
+from shared.kube.events import WARNING, EventReason, ObjectRef
 from shared.kube.informer import Informer
 from shared.kube.object_cache import Change, ChangeKind
 from shared.kube.resources import CLUSTERCOLOCATIONPROFILES, NAMESPACES, PRIORITYCLASSES
@@ -28,7 +28,7 @@ from shared.telemetry import Loops
 logger = logging.getLogger(__name__)
 
 _KIND = ClusterColocationProfile.__name__
-PROFILE_REFUSED = "ColocationProfileInvalid"
+PROFILE_REFUSED = EventReason("ColocationProfileInvalid", WARNING, "{problem}")
 _LOOK_SECONDS = 2.0  # the API server does not wait for long
 
 _WEBHOOK_REFUSED_PROFILES = GaugeFamily(

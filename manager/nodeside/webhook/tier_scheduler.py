@@ -11,7 +11,7 @@ from shared.clock import Clock
 from shared.errors import HeadroomError
 from shared.kube.client import Client
 from shared.kube.errors import NotFound
-from shared.kube.events import ObjectRef
+from shared.kube.events import WARNING, EventReason, ObjectRef
 from shared.kube.lease import Lease
 from shared.kube.resources import LEASES
 from shared.metric_families import GaugeFamily
@@ -22,7 +22,11 @@ logger = logging.getLogger(__name__)
 LOOK_SECONDS = 5.0
 REQUEST_SECONDS = 5.0
 PATIENCE_SECONDS = 60.0  # until a silent scheduler is reported, if pods wait for it
-SILENT = "SchedulerNotRunning"
+_MESSAGE = (
+    "scheduler {name} has not renewed its Lease for {seconds} s: new Mid and Batch pods {new}, and existing pods that "
+    "name it wait. Look at its pods: kubectl --namespace {namespace} get pods -l app.kubernetes.io/component=scheduler"
+)
+SILENT = EventReason("SchedulerNotRunning", WARNING, _MESSAGE)
 
 _SILENT_SECONDS = GaugeFamily(
     "headroom_manager_scheduler_silent_seconds",
@@ -106,14 +110,10 @@ class TierScheduler:
         problems = []
         if is_silent:
             new = "wait for it" if self._fallback_seconds == 0 else "keep the default scheduler until it does"
-            message = (
-                f"scheduler {self._name} has not renewed its Lease for {seconds:.0f} s: new Mid and Batch pods {new}, "
-                "and existing pods that name it wait. Look at its pods: "
-                f"kubectl --namespace {self._namespace} get pods -l app.kubernetes.io/component=scheduler"
-            )
+            _, reason, message = SILENT.say(name=self._name, seconds=round(seconds), new=new, namespace=self._namespace)
             logger.warning("%s", message)
             regarding = ObjectRef(LEASES.api_version, "Lease", self._name, self._namespace)
-            problems.append(ReportedProblem(regarding, SILENT, message))
+            problems.append(ReportedProblem(regarding, reason, message))
         else:
             logger.info("scheduler %s renews its Lease again: new Mid and Batch pods get it", self._name)
         self._standing.replace(f"Lease {self._namespace}/{self._name}", problems)

@@ -57,7 +57,7 @@ def test_a_shortfall_is_said_once_and_its_end_when_it_has_lasted(tracked: tuple[
     )
     assert notice.turned == {names.CONDITION_MID_SHORTFALL}
     said_first = notice.said[names.CONDITION_MID_SHORTFALL]
-    assert said_first.event_reason(names.CONDITION_MID_SHORTFALL) == "MidResourceShort"
+    assert said_first.event(names.CONDITION_MID_SHORTFALL)[:2] == ("Warning", "MidResourceShort")
     follower.record_notice(notice)
     assert follower.track(node(), EVICTING, SHORT, [POD]) is None  # the watch has not shown it yet
 
