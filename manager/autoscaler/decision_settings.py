@@ -125,18 +125,9 @@ class DecisionSettings:
     @property
     def group_options(self) -> GroupOptions:
         """The options of a group without overrides from its cloud."""
-        rules = self.scale_down.group
-        return GroupOptions(
-            scale_down_utilization_threshold=rules.scale_down_utilization_threshold,
-            scale_down_gpu_utilization_threshold=rules.scale_down_gpu_utilization_threshold,
-            scale_down_unneeded_seconds=rules.scale_down_unneeded_time_seconds,
-            scale_down_unready_seconds=rules.scale_down_unready_time_seconds,
-            max_node_provision_seconds=self.start.max_node_provision_time_seconds,
-            max_node_startup_seconds=self.start.max_node_startup_time_seconds,
-            max_node_lifetime_seconds=self.disruption.max_node_lifetime_seconds,
-            zero_or_max_node_scaling=rules.zero_or_max,
-            ignore_daemonsets_utilization=rules.ignore_daemonsets_utilization,
-        )
+        sections = (self.scale_down.group, self.start, self.disruption)
+        names = [each.name for each in dataclasses.fields(GroupOptions)]
+        return GroupOptions(**{name: getattr(each, name) for each in sections for name in names if hasattr(each, name)})
 
     def answers_pending_pods(self, group: str) -> bool:
         """Whether the group may grow for unschedulable pods."""
@@ -218,14 +209,11 @@ def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None)
         },
         groups=groups,
         scanned=_scanned(settings, groups),
-        autoprovisioning=AutoprovisioningRules(
-            enabled=settings.node_autoprovisioning,
-            prefix=settings.autoprovisioning_prefix,
-            machine_types=frozenset(settings.machine_types),
-            most_autoprovisioned=settings.max_autoprovisioned_node_group_count,
+        autoprovisioning=of_same_names(
+            AutoprovisioningRules,
+            settings,
             popularity=Popularity.CPU if preset is ranking.CLUSTER_AUTOSCALER else Popularity.PODS,
-            tolerations=TolerationMode(settings.autoprovisioning_tolerations),
-            taints=settings.taints,
+            autoprovisioning_tolerations=TolerationMode(settings.autoprovisioning_tolerations),
         ),
         backoff=_checked(settings.backoff),
         scale_down=_read_scale_down(settings),

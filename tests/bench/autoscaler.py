@@ -154,7 +154,7 @@ def _autoprovisioning(daemons: DaemonSet) -> Iterator[Row]:
     """
     nodes, pods, kinds, types = 5_000, 20_000, 200, 40
     pending = _pods(pods, kinds, teams=TEAMS)
-    rules = AutoprovisioningRules(enabled=True)
+    rules = AutoprovisioningRules(node_autoprovisioning=True)
     decide = _deciding(pending, _machines(types), daemons, there=nodes, autoprovisioning=rules)
     decision = decide()
     size = f"{nodes:,} nodes, {pods:,} pods in {kinds} shapes, {types} machine types"

@@ -82,7 +82,7 @@ class FixedCloud:
 
 def settings_of(cloud: FixedCloud, settings: DecisionSettings) -> DecisionSettings:
     """The settings, with all groups of the cloud listed."""
-    ours = Ownership(dict.fromkeys(cloud.observed.groups), settings.autoprovisioning.prefix)
+    ours = Ownership(dict.fromkeys(cloud.observed.groups), settings.autoprovisioning.autoprovisioning_prefix)
     scale_up = replace(settings.scale_up, ownership=ours)
     return replace(settings, scale_up=scale_up)
 

@@ -178,7 +178,7 @@ class GroupWriter:
 
     def _provision_seconds(self, group: str) -> float:
         seen = self._guard.observed.groups.get(group)
-        own = None if seen is None else seen.options.max_node_provision_seconds
+        own = None if seen is None else seen.options.max_node_provision_time_seconds
         return self._settings.start.max_node_provision_time_seconds if own is None else own
 
 

@@ -92,7 +92,7 @@ def options(provider: str, group: str, given: GroupOptions) -> None:
             continue
         if not math.isfinite(value) or value < 0:
             raise InvalidAnswer(provider, group, f"options.{field.name}", value, "must be a number of at least 0")
-        if field.name == "max_node_provision_seconds" and value == 0:
+        if field.name == "max_node_provision_time_seconds" and value == 0:
             raise InvalidAnswer(provider, group, f"options.{field.name}", value, "must be above 0")
         if field.name in _SHARES and value > 1:
             raise InvalidAnswer(provider, group, f"options.{field.name}", value, "must be at most 1")

@@ -103,10 +103,10 @@ class GroupOptions:
 
     scale_down_utilization_threshold: float | None = None
     scale_down_gpu_utilization_threshold: float | None = None
-    scale_down_unneeded_seconds: float | None = None
-    scale_down_unready_seconds: float | None = None
-    max_node_provision_seconds: float | None = None
-    max_node_startup_seconds: float | None = None
+    scale_down_unneeded_time_seconds: float | None = None
+    scale_down_unready_time_seconds: float | None = None
+    max_node_provision_time_seconds: float | None = None
+    max_node_startup_time_seconds: float | None = None
     max_node_lifetime_seconds: float | None = None
     zero_or_max_node_scaling: bool | None = None
     ignore_daemonsets_utilization: bool | None = None

@@ -39,7 +39,7 @@ class ReconcileRules:
     node_states: StateRules = field(default_factory=lambda: StateRules(now=0.0))
     health: HealthLimits = field(default_factory=HealthLimits)
     backoff: BackoffTimes = field(default_factory=BackoffTimes)
-    max_node_provision_seconds: float = 900.0
+    max_node_provision_time_seconds: float = 900.0
     force_delete_unregistered: bool = False
 
 
@@ -100,11 +100,11 @@ def _observe_group(
     now: float,
 ) -> tuple[GroupStatus, dict[str, NodeStates]]:
     state_rules = replace(rules.node_states, now=now)
-    if seen.options.max_node_startup_seconds is not None:
-        state_rules = replace(state_rules, startup_seconds=seen.options.max_node_startup_seconds)
-    provision_seconds = rules.max_node_provision_seconds
-    if seen.options.max_node_provision_seconds is not None:
-        provision_seconds = seen.options.max_node_provision_seconds
+    if seen.options.max_node_startup_time_seconds is not None:
+        state_rules = replace(state_rules, startup_seconds=seen.options.max_node_startup_time_seconds)
+    provision_seconds = rules.max_node_provision_time_seconds
+    if seen.options.max_node_provision_time_seconds is not None:
+        provision_seconds = seen.options.max_node_provision_time_seconds
 
     instances = {each.provider_id: each for each in seen.instances}
     states: dict[str, NodeStates] = {}

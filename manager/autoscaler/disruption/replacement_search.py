@@ -76,7 +76,7 @@ class SearchInputs:
             return Denied(ConsolidationReason.LEFT_TO_SCALE_DOWN, "scale-down is about to remove it")
         if not_now:
             return Denied(ConsolidationReason.NOT_ELIGIBLE, not_now)
-        if context.groups[context.group_id(node)].rules.zero_or_max:
+        if context.groups[context.group_id(node)].rules.zero_or_max_node_scaling:
             return Denied(ConsolidationReason.NOT_ELIGIBLE, "its group has all of its nodes or none")
         if node.name in context.unreadable:
             return Denied(ConsolidationReason.NOT_ELIGIBLE, context.unreadable[node.name])

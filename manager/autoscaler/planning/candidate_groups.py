@@ -25,7 +25,7 @@ def problems(view: ClusterView) -> dict[str, InvalidInput]:
         f"machine type {name}": InvalidInput(
             source="--machine-types", field="machineTypes", value=name, problem="the cloud has none of this name"
         )
-        for name in sorted(view.settings.autoprovisioning.machine_types.difference(view.machine_types))
+        for name in sorted({*view.settings.autoprovisioning.machine_types} - {*view.machine_types})
     }
 
 
@@ -42,7 +42,7 @@ def states(view: ClusterView, classes: Sequence[EquivalenceGroup]) -> list[Group
     plain: list[GroupStatus] = []
     for zone, members in candidates.by_zone(classes).items():
         where = {candidates.LABEL_ZONE: zone} if zone else {}
-        bare = {name: _theoretical(view, GroupSpec(name, rules.prefix, where)) for name in offered}
+        bare = {name: _theoretical(view, GroupSpec(name, rules.autoprovisioning_prefix, where)) for name in offered}
         machines = {name: each.template for name, each in bare.items() if each.template is not None}
         wanted += candidates.alternatives(members, machines, rules, where)
         plain += bare.values()

@@ -186,7 +186,7 @@ def _scale_up(removal_view: RemovalView, waits: PendingPods, requests: ReadReque
     buffers = tuple(view.cache.buffers.values())
     chunks = buffer_planning.chunk_classes(scale_up_input, buffers)
     problems: Mapping[str, InvalidInput] = {}
-    if view.settings.autoprovisioning.enabled:
+    if view.settings.autoprovisioning.node_autoprovisioning:
         without_place = _unschedulable_groups(_with_classes(scale_up_input, [*chunks, *planner.wanted]))
         scale_up_input, problems = _with_creatable(scale_up_input, without_place, view)
     decisions, request_plan, short = _decisions(replace(scale_up_input, buffers=chunks), view, planner)

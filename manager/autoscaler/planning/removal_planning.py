@@ -220,7 +220,7 @@ def _may_leave(cluster: ClusterView, context: ScaleDownContext, node: NodeInfo) 
     failed = context.memory.unremovable.get(node.name)
     return (
         cluster.settings.mode_of(group) is Mode.ENFORCE
-        and not context.groups[group].rules.zero_or_max
+        and not context.groups[group].rules.zero_or_max_node_scaling
         and node.annotations.get(eligibility.ANNOTATION_DISABLED) != "true"
         and not (failed is not None and failed.reason is UnremovableReason.UNEXPECTED and context.now < failed.until)
     )

@@ -106,7 +106,7 @@ def _describe_choice(option: ReplacementOption, cluster: ClusterView) -> Replace
     seconds = start.max_node_provision_time_seconds + start.max_node_startup_time_seconds if new else 0.0
     for name in option.added.keys() - new:
         own = observed.groups[name].options
-        provision, startup = own.max_node_provision_seconds, own.max_node_startup_seconds
+        provision, startup = own.max_node_provision_time_seconds, own.max_node_startup_time_seconds
         provision = start.max_node_provision_time_seconds if provision is None else provision
         seconds = max(seconds, provision + (start.max_node_startup_time_seconds if startup is None else startup))
     return Replacement(

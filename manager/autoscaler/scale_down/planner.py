@@ -203,7 +203,7 @@ class _Selection:
         atomic = {
             name: AtomicSize(group.group.target_size, there.get(name, 0))
             for name, group in self.context.groups.items()
-            if group.rules.zero_or_max
+            if group.rules.zero_or_max_node_scaling
         }
         going = self._crop(self._drop_incomplete(ripe, atomic), atomic)
         for each in going:

@@ -6,8 +6,8 @@ delays further ones. All times in Unix seconds.
 import enum
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass, field, fields, replace
+from typing import NamedTuple
 
 from manager.autoscaler.cloudprovider.contract import GroupOptions
 from manager.autoscaler.estimator.limits import ResourceBounds
@@ -15,8 +15,6 @@ from manager.autoscaler.settings.scale_down import Delays, DrainRules, Paralleli
 from manager.autoscaler.snapshot.taints import SoftTaints
 from shared import durations
 from shared.explanation import ScaleExplanation, Term
-
-T = TypeVar("T")
 
 UNNEEDED_TIME = "unneededTime"  # the term that says how long a node must be unneeded
 
@@ -64,29 +62,19 @@ class BlockingReason(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupRules:
-    """The options that a group may override. `zero_or_max`: the group has all of its nodes or none."""
+    """The options that a group may override. `zero_or_max_node_scaling`: the group has all of its nodes or none."""
 
     scale_down_utilization_threshold: float = 0.5
     scale_down_gpu_utilization_threshold: float = 0.5
     scale_down_unneeded_time_seconds: float = 600.0
     scale_down_unready_time_seconds: float = 1200.0
     ignore_daemonsets_utilization: bool = False
-    zero_or_max: bool = False
+    zero_or_max_node_scaling: bool = False
 
     def overridden_by(self, options: GroupOptions) -> "GroupRules":
         """These rules with the overrides from the group's cloud."""
-        return GroupRules(
-            _either(options.scale_down_utilization_threshold, self.scale_down_utilization_threshold),
-            _either(options.scale_down_gpu_utilization_threshold, self.scale_down_gpu_utilization_threshold),
-            _either(options.scale_down_unneeded_seconds, self.scale_down_unneeded_time_seconds),
-            _either(options.scale_down_unready_seconds, self.scale_down_unready_time_seconds),
-            _either(options.ignore_daemonsets_utilization, self.ignore_daemonsets_utilization),
-            _either(options.zero_or_max_node_scaling, self.zero_or_max),
-        )
-
-
-def _either(wanted: T | None, own: T) -> T:
-    return own if wanted is None else wanted
+        given = {each.name: getattr(options, each.name) for each in fields(self)}
+        return replace(self, **{name: value for name, value in given.items() if value is not None})
 
 
 @dataclass(frozen=True)

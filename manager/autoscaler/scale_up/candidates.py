@@ -6,7 +6,7 @@ get groups of their own. Candidates then compete with the existing groups.
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from manager.autoscaler.cloudprovider.contract import Group, GroupSpec, Theoretical
@@ -25,7 +25,6 @@ from shared.names import CPU
 from shared.quantity import Amounts
 
 MOST_GROUPS = 50
-MOST_AUTOPROVISIONED = 15
 MOST_TAINT_SETS = 50  # with candidates in one iteration, in each zone
 LABEL_ZONE = "topology.kubernetes.io/zone"
 _ZONE = frozenset(label for label, stands_for in ZONE_LABELS.items() if stands_for == LABEL_ZONE)
@@ -33,18 +32,18 @@ _ZONE = frozenset(label for label, stands_for in ZONE_LABELS.items() if stands_f
 
 @dataclass(frozen=True)
 class AutoprovisioningRules:
-    """`most_groups` limits all groups of the cluster, `most_autoprovisioned` the created ones among them.
+    """`most_groups` limits all groups of the cluster, `max_autoprovisioned_node_group_count` the created ones.
 
     An empty `machine_types` means all types.
     """
 
-    enabled: bool = False
-    prefix: str = DEFAULT_PREFIX
-    machine_types: frozenset[str] = frozenset()
+    node_autoprovisioning: bool = False
+    autoprovisioning_prefix: str = DEFAULT_PREFIX
+    machine_types: Collection[str] = ()
     most_groups: int = MOST_GROUPS
-    most_autoprovisioned: int = MOST_AUTOPROVISIONED
+    max_autoprovisioned_node_group_count: int = 15
     popularity: Popularity = Popularity.PODS
-    tolerations: TolerationMode = TolerationMode.SEPARATE
+    autoprovisioning_tolerations: TolerationMode = TolerationMode.SEPARATE
     gpus: GpuRules = field(default_factory=GpuRules)
     taints: TaintRules = field(default_factory=TaintRules)
 
@@ -57,11 +56,11 @@ def creatable_groups(left: int, states: Iterable[GroupStatus]) -> int:
 
 def groups_left(existing: Iterable[Group], rules: AutoprovisioningRules) -> int:
     """The number of groups that may still be created."""
-    if not rules.enabled:
+    if not rules.node_autoprovisioning:
         return 0
     known = list(existing)
     created = sum(group.autoprovisioned for group in known)
-    return max(0, min(rules.most_groups - len(known), rules.most_autoprovisioned - created))
+    return max(0, min(rules.most_groups - len(known), rules.max_autoprovisioned_node_group_count - created))
 
 
 def alternatives(
@@ -110,7 +109,7 @@ def _alternatives(
             if ranked and zone:
                 ranked = _ranked(wanting, equipped, taints, rules)
             if ranked:
-                bare = GroupSpec(name, rules.prefix, labelled, taints, extra)
+                bare = GroupSpec(name, rules.autoprovisioning_prefix, labelled, taints, extra)
                 yield _labelled(bare, ranked, equipped.node.labels, rules.popularity)
 
 
@@ -163,7 +162,7 @@ def _set_apart(
     """The classes by the taints of their new group, those with most pods first."""
     found: dict[tuple[tuple[str, str, str], ...], tuple[tuple[Taint, ...], list[EquivalenceGroup]]] = {}
     for each in classes:
-        taints = candidate_labels.taints_for(each.facts.demands, rules.tolerations, rules.taints)
+        taints = candidate_labels.taints_for(each.facts.demands, rules.autoprovisioning_tolerations, rules.taints)
         key = tuple((taint.key, taint.value, taint.effect) for taint in taints)
         found.setdefault(key, (taints, []))[1].append(each)
     return [found[key] for key in sorted(found, key=lambda key: (-sum(len(each.pods) for each in found[key][1]), key))]

@@ -132,7 +132,7 @@ def _situation(row: Input) -> ScaleUpInput:
     states = [_state(row, group) for group in _group_ids(row)]
     if row.get("autoprovisioning"):
         machines = {name: _template(name, _facts(each, {})) for name, each in row["machine_types"].items()}
-        rules = AutoprovisioningRules(enabled=True, prefix="autoprovisioned")
+        rules = AutoprovisioningRules(node_autoprovisioning=True, autoprovisioning_prefix="autoprovisioned")
         states += [
             GroupStatus(
                 Group(f"autoprovisioned-theory-{spec.machine_type}", 0, 1000, 0),
@@ -264,7 +264,9 @@ def nap(row: Input) -> object:
         return {"deleted": candidates.unneeded_groups(given, instances, Ownership(prefix="ng"))}
     created = row["autoprovisioned_groups"]
     known = [Group(name, 0, MOST, 1, name in created) for name in {*row["groups"], *created}]
-    rules = AutoprovisioningRules(enabled=row["enabled"], most_autoprovisioned=row["max_autoprovisioned"])
+    rules = AutoprovisioningRules(
+        node_autoprovisioning=row["enabled"], max_autoprovisioned_node_group_count=row["max_autoprovisioned"]
+    )
     machines = {name: _template(name, _facts({"cpu": 4000, "mem": 1 << 30}, {})) for name in row["machine_types"]}
     pending = [EquivalenceGroup(PodInfo(requests={"cpu": 100}), (f"p{number}",)) for number in range(row["pending"])]
     found = first_specs(pending, machines, rules) if candidates.groups_left(known, rules) else []

@@ -488,7 +488,7 @@ def test_a_template_is_made_of_the_instance_type_and_the_tags(aws: Aws) -> None:
     guard = Guard(aws.provider(), Ownership({"web": None}))
     expected = GroupOptions(
         scale_down_utilization_threshold=0.4,
-        scale_down_unneeded_seconds=90.0,
+        scale_down_unneeded_time_seconds=90.0,
         max_node_lifetime_seconds=2_592_000.0,
         zero_or_max_node_scaling=True,
     )

@@ -194,17 +194,17 @@ def test_options_are_read(server: Server, guard: Guard) -> None:
     assert guard.observe().groups["web"].options == GroupOptions(
         scale_down_utilization_threshold=0.4,
         zero_or_max_node_scaling=True,
-        scale_down_unneeded_seconds=90.5,
-        max_node_provision_seconds=600,
+        scale_down_unneeded_time_seconds=90.5,
+        max_node_provision_time_seconds=600,
     )
 
 
 DEFAULTS = GroupOptions(
     scale_down_utilization_threshold=0.5,
     scale_down_gpu_utilization_threshold=0.25,
-    scale_down_unneeded_seconds=600.5,
-    scale_down_unready_seconds=1200,
-    max_node_provision_seconds=900,
+    scale_down_unneeded_time_seconds=600.5,
+    scale_down_unready_time_seconds=1200,
+    max_node_provision_time_seconds=900,
     zero_or_max_node_scaling=False,
     ignore_daemonsets_utilization=True,
 )

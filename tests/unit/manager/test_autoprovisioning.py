@@ -34,7 +34,7 @@ from tests.support.candidates import first_specs
 PREFIX = "nodeautoprovisioning"
 TYPE = "node.kubernetes.io/instance-type"
 ZONE = "topology.kubernetes.io/zone"
-RULES = AutoprovisioningRules(enabled=True)
+RULES = AutoprovisioningRules(node_autoprovisioning=True)
 
 
 def bare(name: str, amounts: Amounts, labels: Mapping[str, str] | None = None) -> NodeTemplate:
@@ -190,7 +190,7 @@ def test_a_node_has_one_value_of_each_taint_the_one_that_is_selected() -> None:
 def test_taints_of_a_nodes_moment_are_no_groups() -> None:
     keys = ("ToBeDeletedByClusterAutoscaler", "startup-taint.cluster-autoscaler.kubernetes.io/x", "mine", "own")
     given = {"tolerations": [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys]}
-    rules = replace(RULES, tolerations=TolerationMode.ALWAYS, taints=TaintRules(("mine",)))
+    rules = replace(RULES, autoprovisioning_tolerations=TolerationMode.ALWAYS, taints=TaintRules(("mine",)))
     assert {each.taints for each in first_specs(pending(given), SMALL, rules)} == {(Taint("own", "", "NoSchedule"),)}
 
 
@@ -340,8 +340,8 @@ def test_the_number_of_groups_is_limited_in_all_and_of_those_created() -> None:
     existing = [Group("a", 0, 9, 1), Group(f"{PREFIX}-1", 0, 9, 1, autoprovisioned=True)]
     assert candidates.groups_left(existing, RULES) == 14
     assert candidates.groups_left(existing, replace(RULES, most_groups=3)) == 1
-    assert candidates.groups_left(existing, replace(RULES, most_autoprovisioned=1)) == 0
-    assert candidates.groups_left(existing, replace(RULES, enabled=False)) == 0
+    assert candidates.groups_left(existing, replace(RULES, max_autoprovisioned_node_group_count=1)) == 0
+    assert candidates.groups_left(existing, replace(RULES, node_autoprovisioning=False)) == 0
     classes = pending({})
     states = offered(first_specs(classes, SMALL, RULES))
     situation = ScaleUpInput(cluster.snapshot_of_nodes([]), classes, states, 1, new_groups=0)

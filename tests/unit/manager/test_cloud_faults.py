@@ -184,7 +184,7 @@ class Rounds:
         if nodes <= 0:
             return
         wanted = Increase("web", target, target + nodes, seen.group.max_size)
-        self.registry = add_request(self.registry, wanted, self.now, self.rules.max_node_provision_seconds)
+        self.registry = add_request(self.registry, wanted, self.now, self.rules.max_node_provision_time_seconds)
         self.asked += nodes
         try:
             self.guard.increase("web", nodes)

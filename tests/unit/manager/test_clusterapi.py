@@ -143,8 +143,8 @@ def test_options_of_a_group_are_read_as_cluster_autoscaler_reads_them() -> None:
             f"{prefix}somethingnew": "x",
         }
     ).options()
-    assert (found.scale_down_utilization_threshold, found.scale_down_unneeded_seconds) == (0.7, 720.0)
-    assert (found.max_node_provision_seconds, found.zero_or_max_node_scaling) == (1200.0, None)
+    assert (found.scale_down_utilization_threshold, found.scale_down_unneeded_time_seconds) == (0.7, 720.0)
+    assert (found.max_node_provision_time_seconds, found.zero_or_max_node_scaling) == (1200.0, None)
     with pytest.raises(InvalidAnswer, match=r"scaledownunneededtime: 'soon'"):
         said({f"{prefix}scaledownunneededtime": "soon"}).options()
 
@@ -385,7 +385,10 @@ def test_the_annotations_of_the_example_are_ones() -> None:
     assert group.bounds == SizeBounds(0, 10)
     labels = templates.node(group, None, "amd64").metadata.labels or {}
     assert labels["topology.kubernetes.io/zone"] == "eu-central-1a"
-    assert (group.options.scale_down_unneeded_seconds, group.options.max_node_provision_seconds) == (300.0, 1200.0)
+    assert (group.options.scale_down_unneeded_time_seconds, group.options.max_node_provision_time_seconds) == (
+        300.0,
+        1200.0,
+    )
 
 
 @given(

@@ -488,7 +488,7 @@ def test_groups_can_be_created_and_prices_be_asked_only_with_a_file_that_says_ho
     with pytest.raises(InvalidInput, match=problem):
         decision_settings.load(settings)
     created = msgspec.structs.replace(settings, cloud_config=str(file), expander="price", prices="provider")
-    assert decision_settings.load(created).autoprovisioning.enabled
+    assert decision_settings.load(created).autoprovisioning.node_autoprovisioning
 
 
 def test_the_example_copies_its_own_machine_deployment(load: Callable[[dict[str, Any]], ClusterApiConfig]) -> None:

@@ -83,7 +83,7 @@ def test_flags_have_the_names_people_know() -> None:
         "memory": ResourceBounds(4 * GIB, None),
         "nvidia-tesla-k80": ResourceBounds(0, 4),
     }
-    assert found.autoprovisioning.machine_types == {"n1-standard-1", "n1-standard-2"}
+    assert found.autoprovisioning.machine_types == ("n1-standard-1", "n1-standard-2")
     assert (settings.scan_interval_seconds, found.start.max_node_provision_time_seconds) == (20, 300)
     assert found.scale_up.expanders == ("priority", "price")
     assert found.uses_priorities
@@ -105,17 +105,17 @@ def test_without_flags_the_cluster_has_no_bounds_and_every_group_of_ours_is_enfo
     )
     assert found.mode_of("any") is Mode.ENFORCE
     assert found.ownership.prefix == "nodeautoprovisioning"
-    assert not found.autoprovisioning.enabled
+    assert not found.autoprovisioning.node_autoprovisioning
     assert found.salvo_seconds == 60.0
     assert loaded(salvo_scale_up=False).salvo_seconds is None
 
 
 def test_a_rule_takes_the_settings_that_its_fields_are_named_after_and_what_is_derived() -> None:
     settings = AutoscalerSettings(scale_down_unneeded_time_seconds=7.0, ignore_daemonsets_utilization=True)
-    found = of_same_names(GroupRules, settings, scale_down_utilization_threshold=0.4, zero_or_max=True)
+    found = of_same_names(GroupRules, settings, scale_down_utilization_threshold=0.4, zero_or_max_node_scaling=True)
     assert found.scale_down_gpu_utilization_threshold is settings.scale_down_gpu_utilization_threshold
     assert (found.scale_down_unneeded_time_seconds, found.ignore_daemonsets_utilization) == (7.0, True)
-    assert (found.scale_down_utilization_threshold, found.zero_or_max) == (0.4, True)
+    assert (found.scale_down_utilization_threshold, found.zero_or_max_node_scaling) == (0.4, True)
 
 
 @pytest.mark.parametrize(

@@ -139,9 +139,9 @@ def test_an_unknown_group_of_a_node_is_said_and_changes_nothing() -> None:
     "options",
     [
         GroupOptions(scale_down_utilization_threshold=1.5),
-        GroupOptions(scale_down_unneeded_seconds=-1),
-        GroupOptions(max_node_provision_seconds=0),
-        GroupOptions(max_node_provision_seconds=float("nan")),
+        GroupOptions(scale_down_unneeded_time_seconds=-1),
+        GroupOptions(max_node_provision_time_seconds=0),
+        GroupOptions(max_node_provision_time_seconds=float("nan")),
     ],
 )
 def test_options_that_cannot_be_cost_the_group(options: GroupOptions) -> None:

@@ -335,7 +335,9 @@ def test_a_pod_nominated_for_a_node_that_is_gone_makes_a_group_grow() -> None:
 def test_a_machine_type_that_the_cloud_does_not_have_is_reported_while_a_pod_could_need_it() -> None:
     cloud = Cloud()
     cloud.types = ("small",)
-    chosen = config(autoprovisioning=AutoprovisioningRules(enabled=True, machine_types=frozenset({"small", "typo"})))
+    chosen = config(
+        autoprovisioning=AutoprovisioningRules(node_autoprovisioning=True, machine_types=frozenset({"small", "typo"}))
+    )
     assert list(planned(cloud, chosen, pods=(pod("p"),)).iteration.invalid_objects) == ["machine type typo"]
     assert list(planned(cloud, chosen).iteration.invalid_objects) == []
 
@@ -498,7 +500,7 @@ def test_groups_are_made_for_the_pods_that_have_no_place() -> None:
     cloud.types = ("m",)
     there = node("a-0")
     cloud.has("a", there)
-    chosen = config("a", autoprovisioning=AutoprovisioningRules(enabled=True))
+    chosen = config("a", autoprovisioning=AutoprovisioningRules(node_autoprovisioning=True))
     placed = tuple(pod(f"fits{number}", {"cpu": "100m"}) for number in range(5))
     found = planned(cloud, chosen, nodes=(there,), pods=(*placed, pod("p", nodeSelector={"team": "db"})))
     assert [(what, size) for what, _, size in actions(found)] == [(ActionKind.CREATE_GROUP, 1)]
@@ -526,7 +528,7 @@ class Picky(Cloud):
 
 
 def test_where_the_most_popular_labels_are_of_no_use_the_next_are_tried() -> None:
-    chosen = config(autoprovisioning=AutoprovisioningRules(enabled=True))
+    chosen = config(autoprovisioning=AutoprovisioningRules(node_autoprovisioning=True))
     pods = tuple(pod(f"p{number}", nodeSelector={"team": team}) for number, team in enumerate("aab"))
     first = planned(Picky(), chosen, pods=pods)
     assert actions(first) == [(ActionKind.CREATE_GROUP, "nodeautoprovisioning-m-1-a", 2)]
@@ -541,7 +543,7 @@ def test_where_the_most_popular_labels_are_of_no_use_the_next_are_tried() -> Non
 
 def test_where_the_most_popular_pods_find_no_place_on_their_machine_others_do() -> None:
     """They are to be beside a pod that there is none of, which only the cluster tells."""
-    chosen = config(autoprovisioning=AutoprovisioningRules(enabled=True))
+    chosen = config(autoprovisioning=AutoprovisioningRules(node_autoprovisioning=True))
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "gone"}}}
     beside = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     pods = [pod(f"p{number}", nodeSelector={"team": "a"}, affinity=beside) for number in range(2)]
@@ -550,14 +552,14 @@ def test_where_the_most_popular_pods_find_no_place_on_their_machine_others_do() 
 
 
 def test_pods_that_no_machine_would_take_are_told_why() -> None:
-    chosen = config(autoprovisioning=AutoprovisioningRules(enabled=True))
+    chosen = config(autoprovisioning=AutoprovisioningRules(node_autoprovisioning=True))
     found = planned(Picky(), chosen, pods=(pod("p", {"cpu": "99"}),))
     (left,) = found.decisions[0].left
     assert found.decisions[0].reasons(left) == {"nodeautoprovisioning-m-0": ("Insufficient cpu",)}
 
 
 def test_a_group_is_made_in_the_zone_that_a_pod_selects() -> None:
-    chosen = config(autoprovisioning=AutoprovisioningRules(enabled=True))
+    chosen = config(autoprovisioning=AutoprovisioningRules(node_autoprovisioning=True))
     found = planned(Picky(zone="a"), chosen, pods=(pod("p", nodeSelector={ZONE: "b"}),))
     ((creation,),) = (each.creations for each in found.decisions)
     assert creation.spec.labels == {ZONE: "b"}
@@ -570,7 +572,9 @@ def test_a_group_is_made_in_the_zone_that_a_pod_selects() -> None:
 
 @pytest.mark.parametrize(("most", "makes"), [(3, True), (2, False)])
 def test_groups_that_come_with_another_count_towards_the_limit(most: int, makes: bool) -> None:
-    chosen = config(autoprovisioning=AutoprovisioningRules(enabled=True, most_autoprovisioned=most))
+    chosen = config(
+        autoprovisioning=AutoprovisioningRules(node_autoprovisioning=True, max_autoprovisioned_node_group_count=most)
+    )
     found = planned(Picky(at_once=3), chosen, pods=(pod("p"),))
     assert [what for what, _, _ in actions(found)] == ([ActionKind.CREATE_GROUP] if makes else [])
     assert reasons(found) == ({} if makes else {"nodeautoprovisioning-m-0": groups.AT_MOST_GROUPS})
@@ -579,7 +583,7 @@ def test_groups_that_come_with_another_count_towards_the_limit(most: int, makes:
 def test_no_other_group_is_made_of_what_has_just_failed() -> None:
     cloud = Cloud(Group("nodeautoprovisioning-m-x", 0, 5, 0, autoprovisioned=True))
     cloud.types = ("m",)
-    chosen = config(autoprovisioning=AutoprovisioningRules(enabled=True))
+    chosen = config(autoprovisioning=AutoprovisioningRules(node_autoprovisioning=True))
     made = add_created_groups(Registry(), ["nodeautoprovisioning-m-x"], "nodeautoprovisioning-m-0")
     failed = back_off(made, "nodeautoprovisioning-m-x", "none left", NOW - 1, chosen.backoff, code="STOCKOUT")
     first = planned(cloud, chosen, failed, pods=(pod("p"),))
@@ -598,7 +602,10 @@ def test_no_cloud_is_asked_about_groups_while_every_pod_has_a_place() -> None:
     cloud = Cloud(Group("a", 0, 1, 0))
     cloud.types = ("m",)
     planned(
-        cloud, config("a", autoprovisioning=AutoprovisioningRules(enabled=True)), nodes=(node("n"),), pods=(pod("p"),)
+        cloud,
+        config("a", autoprovisioning=AutoprovisioningRules(node_autoprovisioning=True)),
+        nodes=(node("n"),),
+        pods=(pod("p"),),
     )
     assert cloud.asked == []
 
@@ -610,7 +617,7 @@ def test_a_group_there_is_grows_before_another_of_the_same_kind_is_made(seed: in
     cloud.types = ("m",)
     there = node("n")
     cloud.has(name, there)
-    chosen = config(autoprovisioning=AutoprovisioningRules(enabled=True))
+    chosen = config(autoprovisioning=AutoprovisioningRules(node_autoprovisioning=True))
     full = msgspec.structs.replace(pod("full"), spec=msgspec.structs.replace(pod("full").spec, node_name="n"))
     found = planned(cloud, chosen, nodes=(there,), pods=(full, pod("p")), chance=random.Random(seed))
     assert actions(found) == [(ActionKind.INCREASE, name, 2)]

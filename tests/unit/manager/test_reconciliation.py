@@ -183,7 +183,7 @@ def test_without_books_what_is_not_up_of_a_target_is_on_its_way_and_no_more() ->
     assert found.registry.requests == asked(3, 5, ago=0).requests
     assert found.state.groups["pool"].upcoming == 2  # b and d
     assert initial_registry(seen("a", "c"), nodes, ReconcileRules(), NOW) == Registry()
-    slow = seen("b", options=GroupOptions(max_node_provision_seconds=1800.0))
+    slow = seen("b", options=GroupOptions(max_node_provision_time_seconds=1800.0))
     assert initial_registry(slow, nodes, ReconcileRules(), NOW).requests["pool"].deadline == NOW + 1800
 
 
@@ -319,7 +319,7 @@ def test_an_instance_that_registers_is_forgotten_and_begins_anew_when_it_is_lost
 
 
 def test_a_group_has_its_own_time_to_provision() -> None:
-    observed = seen("lost", options=GroupOptions(max_node_provision_seconds=30.0))
+    observed = seen("lost", options=GroupOptions(max_node_provision_time_seconds=30.0))
     first = judged(observed, [])
     assert len(reconcile(observed, [], first.registry, ReconcileRules(), NOW + 31).corrections) == 1
 
@@ -352,7 +352,7 @@ def test_a_group_that_is_only_just_filled_is_healthy_without_any_node() -> None:
 
 
 def test_a_group_has_its_own_time_to_start() -> None:
-    observed = seen("a", options=GroupOptions(max_node_startup_seconds=30.0))
+    observed = seen("a", options=GroupOptions(max_node_startup_time_seconds=30.0))
     found = judged(observed, [starting("a")])
     assert (found.node_states["a"], found.state.readiness) == (NodeState.UNREADY, Readiness(unready=1))
 

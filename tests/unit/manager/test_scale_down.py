@@ -155,7 +155,9 @@ def test_a_limit_on_empty_nodes_says_nothing_of_nodes_with_pods() -> None:
 
 def test_a_group_that_goes_as_a_whole_stays_where_a_limit_keeps_one_of_its_empty_nodes() -> None:
     limit = EmptyNodeLimit(frozenset({"g"}), 1, "1;reasons=Empty")
-    decision = decided([node("a"), node("b")], of_group=GroupRules(zero_or_max=True), empty_node_limits=(limit,))
+    decision = decided(
+        [node("a"), node("b")], of_group=GroupRules(zero_or_max_node_scaling=True), empty_node_limits=(limit,)
+    )
     assert decision.removals == ()
     assert reasons(decision) == {"a": UnremovableReason.ATOMIC, "b": UnremovableReason.BUDGET}
 
@@ -592,9 +594,9 @@ def test_gpu_nodes_have_a_threshold_of_their_own_and_none_of_the_others() -> Non
 
 
 def test_a_cloud_may_want_it_otherwise_for_a_group() -> None:
-    wanted = GroupOptions(scale_down_utilization_threshold=0.0, scale_down_unneeded_seconds=7.0)
-    assert GroupRules(zero_or_max=True).overridden_by(wanted) == GroupRules(
-        0.0, scale_down_unneeded_time_seconds=7.0, zero_or_max=True
+    wanted = GroupOptions(scale_down_utilization_threshold=0.0, scale_down_unneeded_time_seconds=7.0)
+    assert GroupRules(zero_or_max_node_scaling=True).overridden_by(wanted) == GroupRules(
+        0.0, scale_down_unneeded_time_seconds=7.0, zero_or_max_node_scaling=True
     )
 
 
@@ -632,7 +634,7 @@ def test_nodes_there_is_no_time_for_are_told_so_and_stay() -> None:
 
 def test_an_atomic_group_goes_as_a_whole_or_not_at_all() -> None:
     nodes = [node("a"), node("b")]
-    whole = GroupRules(zero_or_max=True)
+    whole = GroupRules(zero_or_max_node_scaling=True)
     assert [each.node for each in decided(nodes, of_group=whole).removals] == ["a", "b"]
     partly = decided(nodes, of_group=whole, memory=ScaleDownHistory({"a": LONG_AGO}))
     assert reasons(partly) == {"a": UnremovableReason.ATOMIC, "b": UnremovableReason.NOT_UNNEEDED_LONG}

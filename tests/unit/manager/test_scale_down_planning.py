@@ -492,7 +492,7 @@ def test_a_group_that_scales_by_how_full_it_is_keeps_no_marks_of_what_is_likely_
 def test_what_a_group_wants_otherwise_holds_for_it() -> None:
     one = node("n")
     cloud = cloud_of(one)
-    cloud.given_options = GroupOptions(scale_down_unneeded_seconds=172_800.0)
+    cloud.given_options = GroupOptions(scale_down_unneeded_time_seconds=172_800.0)
     assert reasons(planned(cloud, config("a"), nodes=(one,), underway=idle("n"))) == {
         "n": UnremovableReason.NOT_UNNEEDED_LONG
     }

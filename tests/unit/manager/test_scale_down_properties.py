@@ -142,7 +142,7 @@ def cases(draw: st.DrawFn) -> Case:
         rules = GroupRules(
             scale_down_utilization_threshold=draw(st.sampled_from([0.5, 1.0])),
             ignore_daemonsets_utilization=draw(st.booleans()),
-            zero_or_max=rarely(draw, 5),
+            zero_or_max_node_scaling=rarely(draw, 5),
         )
         known = Group(group, draw(st.sampled_from([0, 0, 0, 1, 3])), 10, size)
         groups[group] = ShrinkingGroup(known, rules, deleting=draw(st.sampled_from([0, 0, 1])))
@@ -268,7 +268,7 @@ def test_every_node_has_one_clear_reason_to_be_here_or_goes(case: Case) -> None:
 @given(cases())
 def test_no_more_nodes_go_at_one_time_than_may(case: Case) -> None:
     decision = case.decided()
-    atomic = {name for name, group in case.more["groups"].items() if group.rules.zero_or_max}
+    atomic = {name for name, group in case.more["groups"].items() if group.rules.zero_or_max_node_scaling}
     whole = {each.group for each in decision.removals} & atomic
     for group in whole:
         members = {name for name, of in case.more["group_of"].items() if of == group}

@@ -755,7 +755,7 @@ def test_every_pod_that_a_machine_on_offer_could_take_gets_a_group_in_the_end(
         name: NodeTemplate(name, cluster.node_info(msgspec.convert(raw, Node), NodeState.READY))
         for name, raw in offered.items()
     }
-    rules = AutoprovisioningRules(enabled=True, tolerations=mode)
+    rules = AutoprovisioningRules(node_autoprovisioning=True, autoprovisioning_tolerations=mode)
     classes = equivalence_groups.build_equivalence_groups(
         [msgspec.convert(each, Pod) for each in pods], SURROUNDINGS
     ).classes

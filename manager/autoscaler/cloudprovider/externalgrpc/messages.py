@@ -47,9 +47,9 @@ def get_options(group: str, defaults: GroupOptions) -> bytes:
         scaleDownGpuUtilizationThreshold=defaults.scale_down_gpu_utilization_threshold or 0,
         zeroOrMaxNodeScaling=bool(defaults.zero_or_max_node_scaling),
         ignoreDaemonSetsUtilization=bool(defaults.ignore_daemonsets_utilization),
-        scaleDownUnneededDuration=_duration(defaults.scale_down_unneeded_seconds),
-        scaleDownUnreadyDuration=_duration(defaults.scale_down_unready_seconds),
-        maxNodeProvisionDuration=_duration(defaults.max_node_provision_seconds),
+        scaleDownUnneededDuration=_duration(defaults.scale_down_unneeded_time_seconds),
+        scaleDownUnreadyDuration=_duration(defaults.scale_down_unready_time_seconds),
+        maxNodeProvisionDuration=_duration(defaults.max_node_provision_time_seconds),
     )
     return wire.NodeGroupGetOptionsRequest(id=group, defaults=given).SerializeToString()
 
@@ -117,9 +117,9 @@ def read_options(data: bytes) -> GroupOptions:
         scale_down_gpu_utilization_threshold=threshold("scaleDownGpuUtilizationThreshold"),
         zero_or_max_node_scaling=flag("zeroOrMaxNodeScaling"),
         ignore_daemonsets_utilization=flag("ignoreDaemonSetsUtilization"),
-        scale_down_unneeded_seconds=_seconds(found.scaleDownUnneededDuration),
-        scale_down_unready_seconds=_seconds(found.scaleDownUnreadyDuration),
-        max_node_provision_seconds=_seconds(found.maxNodeProvisionDuration),
+        scale_down_unneeded_time_seconds=_seconds(found.scaleDownUnneededDuration),
+        scale_down_unready_time_seconds=_seconds(found.scaleDownUnreadyDuration),
+        max_node_provision_time_seconds=_seconds(found.maxNodeProvisionDuration),
     )
 
 
