@@ -174,7 +174,6 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             description="Time between two checkpoints. A checkpoint is written after a training step.",
         ),
     ] = 30.0
-    model_expiration_seconds: Fixed[float] = 1800.0
 
     predictor: Annotated[
         str,

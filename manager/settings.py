@@ -152,9 +152,6 @@ class ManagerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     mid_limit_factor: Annotated[
         float, Meta(ge=1, le=100, description="Limit of a Mid container that sets none, as a multiple of its request.")
     ] = 1.0
-    batch_limit_factor: Fixed[float] = 1.0
-    limit_without_request_cpu_milli: Fixed[int] = 250
-    limit_without_request_memory_mib: Fixed[int] = 200
     mid_priority_class: Annotated[
         str,
         Meta(description="PriorityClass for Mid pods that name none. If empty, they keep priority 0, like Prod pods."),

@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 # Models beyond this number are dropped early, the longest unused first, but never one of a present pod.
 MOST_IDLE_MODELS = 4096
+POD_EXPIRATION_SECONDS = 1800.0
 WORKLOAD_EXPIRATION_SECONDS = 604_800.0  # after the last pod of a workload on this node was deleted
 MISSED_STEPS = 5  # of training; promises can still be judged after such a gap, however slow the steps
 
@@ -57,7 +58,7 @@ class NodeModels:
         self.forgetting = Forgetting()
         self.capacity = Resources()  # of the node when it was last known
         # How long the models of deleted pods and of workloads without a pod here are kept
-        self._pod_seconds = self.time.of(settings.model_expiration_seconds)
+        self._pod_seconds = self.time.of(POD_EXPIRATION_SECONDS)
         self._workload_seconds = self.time.of(WORKLOAD_EXPIRATION_SECONDS)
         self._log = log
         self._log.begin(self.table)

@@ -79,7 +79,6 @@ class DecisionSettings:
     settles: bool = True
     taints: TaintRules = field(default_factory=TaintRules)
     force_ds: bool = False
-    node_info_cache_expire_time_seconds: float = 315_360_000.0
     start: StartTimes = field(default_factory=StartTimes)
     health: HealthLimits = field(default_factory=HealthLimits)
     backoff: BackoffTimes = field(default_factory=BackoffTimes)

@@ -76,6 +76,7 @@ from manager.autoscaler.utilization.reaping import TaintedNodeReason
 TAINTING_SECONDS = 5.0  # after which a taint that cannot be written is given up
 AGAIN_SECONDS = 5.0  # between two tries to remove a taint
 SILENCE_SECONDS = 60.0  # after an unanswered deletion, until a machine that is still present counts as kept
+HOLD_SECONDS = 120.0  # for which annotations delay the deletion of a drained node
 CLOUD_SECONDS = 600.0  # for which a node waits for a silent cloud
 
 
@@ -300,13 +301,10 @@ class BatchSteps:
                 continue
             if each.ref.provider_id in self._changes.state.cloud.deleting:  # the cloud deletes it by itself
                 self._changes.end(each, DeletionStage.GONE)
-            elif (
-                each.name not in event.kept
-                or now - (each.ready_at or 0.0) >= self._options.actuation.node_deletion_delay_timeout_seconds
-            ):
+            elif each.name not in event.kept or now - (each.ready_at or 0.0) >= HOLD_SECONDS:
                 by_group.setdefault(each.group, []).append(each)
         for group, members in by_group.items():
-            if self._gathers(group, members, now):
+            if self._gathers(group, members):
                 continue
             together = [each for each in members if not each.alone]
             for batch in (together, *([each] for each in members if each.alone)):
@@ -367,15 +365,10 @@ class BatchSteps:
             if each.review is not None and each.alone and each.is_ready:
                 self._changes.instructions.append(InspectBatch(each.group, (each,)))
 
-    def _gathers(self, group: str, members: Sequence[NodeDeletion], now: float) -> bool:
-        """Whether the group waits for more of its nodes, to delete them together."""
+    def _gathers(self, group: str, members: Sequence[NodeDeletion]) -> bool:
+        """Whether the group waits for more of its nodes, because it is deleted as a whole."""
         atomic = sum(each.atomic for each in self._changes.state.deletions.values() if each.group == group)
-        if atomic and sum(each.atomic for each in members) < atomic:
-            return True
-        return (
-            now - min(each.ready_at or now for each in members)
-            < self._options.actuation.node_deletion_batcher_interval_seconds
-        )
+        return sum(each.atomic for each in members) < atomic
 
     def _may_go(self, each: NodeDeletion, found: Inspection, now: float) -> bool:
         if not found.has_machine:

@@ -48,6 +48,7 @@ logger = logging.getLogger(__name__)
 NOT_BEGUN = "it is on its way already, or does not exist any more"
 OUT_OF_TIME = "no time was left for it in this iteration"
 MOST_NAMED = 3  # of many, in an error
+SOFT_TAINT_SECONDS = 3.0  # of an iteration, for all soft taints; more wait for the next one
 ATTEMPT_SECONDS = 10.0  # time limit of one request, retries included
 JUMP_SECONDS = 5.0  # wall clock against monotonic clock between two iterations; no clock drifts that far
 
@@ -70,7 +71,7 @@ class ScaleDownController:
         self._may_write = may_write
         actuation = config.actuation
         self._soft = NodeWriter(
-            client.single_attempt(max(1.0, actuation.max_bulk_soft_taint_time_seconds)),
+            client.single_attempt(SOFT_TAINT_SECONDS),
             cloud.guard,
             cloud.lock,
             may_write,
@@ -136,7 +137,7 @@ class ScaleDownController:
         self._taken.clear()  # the stored registry includes them
         nodes = {node.metadata.name: node for node in planned.view.objects.nodes}
         removals = () if made.scale_down is None else made.scale_down.removals
-        late = self._clock.monotonic() + self._config.actuation.max_bulk_soft_taint_time_seconds
+        late = self._clock.monotonic() + SOFT_TAINT_SECONDS
         done = []
         for action in made.actions:
             if action.kind is ActionKind.REMOVE_NODES:

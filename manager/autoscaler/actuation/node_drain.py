@@ -137,11 +137,7 @@ class NodeDrain:
 
     def _daemons(self, pods: PodsToDrain, options: ActuationOptions, now: float) -> Mapping[str, PodEviction]:
         """The DaemonSet pods that were present when the last other pod ended, and still are."""
-        evicted = (
-            options.daemonset_eviction_for_occupied_nodes
-            if self.may_have_pods
-            else options.daemonset_eviction_for_empty_nodes
-        )
+        evicted = options.daemonset_eviction_for_occupied_nodes and self.may_have_pods
         there = {pod.metadata.uid: pod for pod in pods.daemons(evicted=evicted)}
         if self.daemons is None:
             return {uid: eviction(pod, options, now) for uid, pod in there.items()}

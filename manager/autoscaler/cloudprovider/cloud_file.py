@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from shared import durations
 from shared.api.core import Taint
 from shared.errors import InvalidInput
 
@@ -14,7 +13,6 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 Mistake = tuple[str, object, str]  # field, value, problem
 
-MAX_TIMEOUT_SECONDS = 600.0  # of one call
 TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
@@ -75,11 +73,3 @@ def taint_mistakes(taints: Sequence[Taint], field: str) -> Iterator[Mistake]:
             yield f"{field}[{position}].key", taint.key, "a taint needs a key"
         if taint.effect not in TAINT_EFFECTS:
             yield f"{field}[{position}].effect", taint.effect, f"one of {', '.join(TAINT_EFFECTS)}"
-
-
-def timeout_seconds(given: str | float) -> float:
-    """Seconds that one call may take, of a duration or a number of them. Raises ValueError."""
-    seconds = durations.parse(given) if isinstance(given, str) else given
-    if not 0 < seconds <= MAX_TIMEOUT_SECONDS:
-        raise ValueError(f"not within {MAX_TIMEOUT_SECONDS:g} s, or none")
-    return seconds

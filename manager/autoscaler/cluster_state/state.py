@@ -75,6 +75,9 @@ def upcoming_nodes(readiness: Readiness, *, target: int, pending_increase: int |
     return max(0, target - there)
 
 
+BACKOFF_RESET_SECONDS = 10_800.0  # after the last failure
+
+
 @dataclass(frozen=True, slots=True)
 class GroupBackoff:
     """One group's backoff: the reason, the last failure, the duration, and the inclusive end.
@@ -88,6 +91,10 @@ class GroupBackoff:
     until: float
     code: str = ""
     ended: bool = False
+
+    def is_forgotten(self, now: float) -> bool:
+        """Whether the group has gone without a failure for so long that it starts again."""
+        return self.failed_at + BACKOFF_RESET_SECONDS < now
 
     def holds(self, now: float) -> bool:
         """Whether the backoff is in effect; its end is inclusive."""
@@ -106,11 +113,6 @@ def next_backoff(
             else min(before.seconds * 2, times.max_node_group_backoff_duration_seconds)
         )
     return GroupBackoff(reason, now, seconds, now + seconds, code)
-
-
-def is_forgotten(backoff: GroupBackoff, times: BackoffTimes, now: float) -> bool:
-    """Whether the group has gone without a failure for so long that it starts again."""
-    return backoff.failed_at + times.node_group_backoff_reset_timeout_seconds < now
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,7 @@ from manager.autoscaler.pod_injection.request_planning import RequestMemory
 from manager.autoscaler.scale_down.pods_on_nodes import PodReadings
 from manager.autoscaler.scale_up.capacity_quotas import CapacityLimits
 from manager.autoscaler.scale_up.disagreements import SchedulerMemory
-from manager.autoscaler.snapshot.templates import (
-    TemplateCache,
-)
+from manager.autoscaler.snapshot.templates import TemplateCache
 from manager.autoscaler.utilization.observation import GroupObservers
 
 
@@ -34,9 +32,7 @@ class AutoscalerCache:
     """
 
     def __init__(self, settings: DecisionSettings) -> None:
-        self.templates = TemplateCache(
-            settings.taints, force_daemons=settings.force_ds, ttl_seconds=settings.node_info_cache_expire_time_seconds
-        )
+        self.templates = TemplateCache(settings.taints, force_daemons=settings.force_ds)
         self.priorities: PriorityReading | None = None
         self.capacity_limits: Mapping[str, CapacityLimits] = {}
         self.buffers: Mapping[str, BufferChunks] = {}

@@ -143,6 +143,7 @@ KUBE_SYSTEM = "kube-system"
 
 SAFE, UNSAFE, ON_COMPLETION = "true", "false", "on-completion"
 DEFAULT_GRACE_SECONDS = 30.0
+SYSTEM_POD_SECONDS = 3600.0  # for which a kube-system pod without a disruption budget blocks
 _TERMINATION_SLACK_SECONDS = 30.0
 _RESTARTING = ("ReplicationController", "ReplicaSet")  # controllers whose number of replicas counts
 _KNOWN_CONTROLLERS = frozenset({*_RESTARTING, "Job", "StatefulSet"})
@@ -319,10 +320,7 @@ def _kube_system(case: _Case) -> Drainability | None:
     pod, rules = case.pod, case.rules
     if not rules.skip_nodes_with_system_pods or pod.namespace != KUBE_SYSTEM:
         return None
-    if (
-        case.disruptions.covering(pod.namespace, pod.labels)
-        or case.now - pod.created_at > rules.blocking_system_pod_distruption_timeout_seconds
-    ):
+    if case.disruptions.covering(pod.namespace, pod.labels) or case.now - pod.created_at > SYSTEM_POD_SECONDS:
         return None
     return _blocked(BlockingReason.KUBE_SYSTEM, "is young, of kube-system, and under no disruption budget")
 

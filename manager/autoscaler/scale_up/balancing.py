@@ -18,6 +18,8 @@ from shared.names import LABEL_NODE_GROUP
 from shared.quantity import Amounts
 
 MEMORY = "memory"
+MEMORY_DIFFERENCE_RATIO = 0.015  # of capacities
+MAX_DIFFERENCE_RATIO = 0.05  # of what is allocatable, and of what DaemonSets leave free
 IGNORED_LABELS = frozenset(
     {
         LABEL_HOSTNAME,
@@ -44,16 +46,16 @@ def are_similar(first: NodeTemplate, second: NodeTemplate, rules: SimilarityRule
             for key in rules.balancing_label
         )
     return (
-        _have_equal_capacity(first.node.capacity, second.node.capacity, rules.memory_difference_ratio)
-        and _agree_within(first.node.allocatable, second.node.allocatable, rules.max_allocatable_difference_ratio)
-        and _agree_within(_free_after_daemons(first), _free_after_daemons(second), rules.max_free_difference_ratio)
+        _have_equal_capacity(first.node.capacity, second.node.capacity)
+        and _agree_within(first.node.allocatable, second.node.allocatable, MAX_DIFFERENCE_RATIO)
+        and _agree_within(_free_after_daemons(first), _free_after_daemons(second), MAX_DIFFERENCE_RATIO)
         and _compared_labels(first, rules) == _compared_labels(second, rules)
     )
 
 
-def _have_equal_capacity(first: Amounts, second: Amounts, memory_difference_ratio: float) -> bool:
+def _have_equal_capacity(first: Amounts, second: Amounts) -> bool:
     return first.keys() == second.keys() and all(
-        _close(first[name], second[name], memory_difference_ratio) if name == MEMORY else first[name] == second[name]
+        _close(first[name], second[name], MEMORY_DIFFERENCE_RATIO) if name == MEMORY else first[name] == second[name]
         for name in first
     )
 

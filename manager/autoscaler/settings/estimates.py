@@ -11,11 +11,8 @@ from shared.settings import Fixed
 
 
 class SimilarityRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The differences between the new nodes of two groups up to which the groups are similar."""
+    """The labels by which groups are similar, or that do not matter for it."""
 
-    memory_difference_ratio: Fixed[float] = 0.015
-    max_allocatable_difference_ratio: Fixed[float] = 0.05
-    max_free_difference_ratio: Fixed[float] = 0.05
     balancing_ignore_label: Annotated[
         tuple[str, ...],
         Meta(
@@ -99,7 +96,6 @@ class BackoffTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             description="Longest backoff of a node group. Each failure in a row doubles its backoff up to this.",
         ),
     ] = 1800.0
-    node_group_backoff_reset_timeout_seconds: Fixed[float] = 10800.0
 
 
 class EstimateSettings(BufferSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -141,7 +137,6 @@ class EstimateSettings(BufferSettings, frozen=True, kw_only=True, forbid_unknown
             "the group's nodes now."
         ),
     ] = False
-    node_info_cache_expire_time_seconds: Fixed[float] = 315_360_000.0
     similarity: SimilarityRules = SimilarityRules()
     taints: TaintRules = TaintRules()
 

@@ -42,7 +42,6 @@ class ConsolidationSettings(ScaleDownSettings, frozen=True, kw_only=True, forbid
         float, Meta(ge=0, le=MOST_SECONDS, description="Age below which a node is not replaced by consolidation.")
     ] = 1800.0
     consolidation_cooldown_seconds: Fixed[float] = 600.0
-    consolidation_spot_alternatives: Fixed[int] = 15
 
 
 class DisruptionSettings(ConsolidationSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):

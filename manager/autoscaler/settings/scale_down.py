@@ -28,7 +28,6 @@ class DrainRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     skip_nodes_with_custom_controller_pods: Annotated[
         bool, Meta(description="Keep nodes with pods of controllers other than those of Kubernetes itself.")
     ] = True
-    blocking_system_pod_distruption_timeout_seconds: Fixed[float] = 3600.0
 
 
 class Delays(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -107,9 +106,6 @@ class ActuationOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_pod_eviction_time_seconds: Annotated[
         float, Meta(ge=0, le=MOST_SECONDS, description="How long a refused eviction is retried.")
     ] = 120.0
-    node_deletion_delay_timeout_seconds: Fixed[float] = 120.0
-    node_deletion_batcher_interval_seconds: Fixed[float] = 0.0
-    max_bulk_soft_taint_time_seconds: Fixed[float] = 3.0
     daemonset_eviction_for_occupied_nodes: Annotated[
         bool,
         Meta(
@@ -117,7 +113,6 @@ class ActuationOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "pod overrides it."
         ),
     ] = True
-    daemonset_eviction_for_empty_nodes: Fixed[bool] = False
 
 
 class ScaleDownSettings(GroupHealthSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -72,7 +72,6 @@ _CONDITION_TAINTS = frozenset(
 }
 
 STABLE_SECONDS = 60.0  # a node that changed more recently makes no template
-TTL = 10 * 365 * 86400.0
 
 # The tolerations that the DaemonSet controller adds to its pods.
 _TOLERATED = (
@@ -138,14 +137,11 @@ def read_daemons(
 class TemplateCache:
     """The template of every group, cached for times without a usable node or an answer of the provider."""
 
-    def __init__(
-        self, taints: TaintRules | None = None, *, force_daemons: bool = False, ttl_seconds: float = TTL
-    ) -> None:
+    def __init__(self, taints: TaintRules | None = None, *, force_daemons: bool = False) -> None:
         self._taints = taints or TaintRules()
         self._force_daemons = force_daemons
-        self._ttl_seconds = ttl_seconds
-        self._remembered: dict[str, tuple[float, NodeInfo, tuple[Pod, ...]]] = {}
-        self._told: dict[str, tuple[float, NodeInfo]] = {}  # from their providers
+        self._remembered: dict[str, tuple[NodeInfo, tuple[Pod, ...]]] = {}
+        self._told: dict[str, NodeInfo] = {}  # from their providers
 
     def of_group(
         self,
@@ -167,13 +163,10 @@ class TemplateCache:
         )
         for live, facts in _readable(stable):
             if _has_capacity(facts):
-                self._remembered[group] = (now, facts, live.pods)
+                self._remembered[group] = (facts, live.pods)
                 return self._of_node(group, facts, live.pods, daemons)
         if group in self._remembered:
-            seen, facts, on_node = self._remembered[group]
-            if now - seen < self._ttl_seconds:
-                return self._of_node(group, facts, on_node, daemons)
-            del self._remembered[group]
+            return self._of_node(group, *self._remembered[group], daemons)
         refusal: ProviderError | None = None
         try:
             given = provided()
@@ -181,13 +174,10 @@ class TemplateCache:
             given, refusal = None, error
         if given is not None:
             facts = cluster.node_info(given, NodeState.READY)
-            self._told[group] = (now, facts)
+            self._told[group] = facts
             return from_provider(group, facts, daemons, self._taints)
         if group in self._told:
-            said, facts = self._told[group]
-            if now - said < self._ttl_seconds:
-                return from_provider(group, facts, daemons, self._taints)
-            del self._told[group]
+            return from_provider(group, self._told[group], daemons, self._taints)
         readable = list(_readable(in_order))
         for live, facts in sorted(readable, key=lambda pair: not _has_capacity(pair[1])):
             return self._of_node(group, facts, live.pods, daemons)

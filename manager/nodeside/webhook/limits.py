@@ -35,12 +35,9 @@ class LimitBelowRequest(ValueError):
 
 @dataclass(frozen=True)
 class LimitRules:
-    """The limits of a container without any: its request of the tier times the factor of its class, and
-    `without_request` if it has no request.
-    """
+    """The limits of a container without any: its request of the tier times the factor of its class."""
 
     factors: Mapping[PriorityClass, float] = field(default_factory=dict)
-    without_request: Resources = WITHOUT_REQUEST
 
 
 class Bounded(NamedTuple):
@@ -120,7 +117,7 @@ def _whole(native: str, amount: str | float | None) -> int:
 
 def _limit(asked: int, rules: LimitRules, priority_class: PriorityClass, position: int) -> int:
     if asked == 0:
-        return rules.without_request[position]
+        return WITHOUT_REQUEST[position]
     percent = round(100 * rules.factors.get(priority_class, 1.0))
     return max(LEAST[position], min(INT64_MAX, -(-asked * percent // 100)))
 

@@ -19,7 +19,7 @@ from shared.api.pods import asked_class
 from shared.errors import HeadroomError
 from shared.kube.resources import PODS
 from shared.names import PriorityClass
-from shared.quantity import QuantityError, Resources
+from shared.quantity import QuantityError
 
 _MALFORMED = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _DOCUMENT = msgspec.json.Decoder(dict[str, Any])
@@ -60,10 +60,7 @@ class Translation:
         classes = frozenset(names.TIER_CLASSES[tier] for tier in settings.tiers)
         if settings.translation == "koordinator":
             return cls(classes)
-        rules = LimitRules(
-            {PriorityClass.MID: settings.mid_limit_factor, PriorityClass.BATCH: settings.batch_limit_factor},
-            Resources(settings.limit_without_request_cpu_milli, settings.limit_without_request_memory_mib << 20),
-        )
+        rules = LimitRules({PriorityClass.MID: settings.mid_limit_factor})
         wanted = {
             PriorityClass.MID: settings.mid_priority_class,
             PriorityClass.BATCH: settings.batch_priority_class,

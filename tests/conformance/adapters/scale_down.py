@@ -92,10 +92,7 @@ def drain_rule(row: Input) -> object:
     if row.get("pdb") or "pdb_ns" in row:
         listed.append(DisruptionBudget(str(row.get("pdb_ns", namespace)), "budget", LabelSelector(), 1))
     rules = DrainRules(skip_nodes_with_custom_controller_pods=row.get("skip_custom", True))
-    ages = {
-        "< timeout": rules.blocking_system_pod_distruption_timeout_seconds / 2,
-        "> timeout": rules.blocking_system_pod_distruption_timeout_seconds * 2,
-    }
+    ages = {"< timeout": drain.SYSTEM_POD_SECONDS / 2, "> timeout": drain.SYSTEM_POD_SECONDS * 2}
     kind = row.get("owner", "ReplicaSet")
     volumes = [tuple(each.split(":")) for each in row.get("volumes", ())]
     pod = DrainInfo(

@@ -609,11 +609,7 @@ def test_a_pod_of_a_daemon_set_that_cannot_be_evicted_keeps_nobody(yard: Yard, s
 
 
 @ours
-@pytest.mark.parametrize(("chosen", "left"), [(False, ["d", "stays"]), (True, ["stays"])])
-def test_of_empty_nodes_pods_of_daemon_sets_are_evicted_where_that_is_chosen(
-    yard: Yard, chosen: bool, left: list[str]
-) -> None:
-    yard.actuator = yard.made(daemonset_eviction_for_empty_nodes=chosen)
+def test_of_empty_nodes_pods_of_daemon_sets_are_evicted_where_they_say_so(yard: Yard) -> None:
     yard.add("a")
     yard.daemon("d", "a")
     yard.daemon("goes", "a", says="true")
@@ -622,7 +618,7 @@ def test_of_empty_nodes_pods_of_daemon_sets_are_evicted_where_that_is_chosen(
     yard.until_marked("a")
     yard.after(DELAY_SECONDS)
     assert yard.told() == {"a": DeletionStage.GONE}
-    assert sorted(yard.pods()) == left
+    assert sorted(yard.pods()) == ["d", "stays"]
 
 
 def test_who_makes_pods_again_is_known_of_every_kind_that_does(yard: Yard) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from manager.autoscaler.cloudprovider import plugin
-from manager.autoscaler.cloudprovider.aws import fleet
+from manager.autoscaler.cloudprovider.aws import fleet, session
 from manager.autoscaler.cloudprovider.aws.fleet import AwsOptions
 from manager.autoscaler.cloudprovider.aws.provider import AwsProvider
 from manager.autoscaler.cloudprovider.contract import (
@@ -380,10 +380,11 @@ def test_a_question_is_asked_again_and_then_costs_the_round(aws: Aws) -> None:
     guard.observe()
 
 
-def test_a_call_that_hangs_ends_at_the_timeout(aws: Aws) -> None:
+def test_a_call_that_hangs_ends_at_the_timeout(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "READ_SECONDS", 0.5)
     aws.group("web", 0, 5, 0)
     aws.script(hangs=["DescribeAutoScalingGroups"])
-    guard = Guard(aws.provider(timeout="500ms"), Ownership({"web": None}))
+    guard = Guard(aws.provider(), Ownership({"web": None}))
     with pytest.raises(Unavailable, match="Read timeout"):
         guard.observe()
     aws.script()

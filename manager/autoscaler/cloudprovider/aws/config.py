@@ -3,7 +3,6 @@
 region: eu-central-1           # else AWS_REGION, then the library's own chain, as for credentials
 assume_role_arn: ""            # the role to assume
 endpoint_url: ""               # instead of AWS's own, for all services
-timeout: 20s                   # of one call
 discover:                      # also observe groups with all of these tags; empty: any value
   k8s.io/cluster-autoscaler/enabled: ""
 """
@@ -15,7 +14,6 @@ from typing import Annotated, ClassVar
 import msgspec
 from msgspec import Meta
 
-from manager.autoscaler.cloudprovider import cloud_file
 from shared import yaml_file
 from shared.errors import InvalidInput
 
@@ -29,33 +27,22 @@ _TagKey = Annotated[str, Meta(min_length=1, max_length=128)]
 
 
 class AwsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Endpoint, identity and timeout. The library decides about empty values."""
+    """Endpoint and identity. The library decides about empty values."""
 
     REMOVED: ClassVar[Mapping[str, str]] = {
         "profile": "Set the environment variable AWS_PROFILE of the manager.",
+        "timeout": "A call to AWS may take 20 s, so remove the key.",
     }
 
     region: str = ""
     assume_role_arn: Annotated[str, Meta(pattern=r"^(arn:[^:]+:iam::[0-9]{12}:role/.+)?$")] = ""
     endpoint_url: Annotated[str, Meta(pattern="^(https?://.+)?$")] = ""
-    timeout: str | float = "20s"
     discover: dict[_TagKey, str] = {}
-
-    @property
-    def timeout_seconds(self) -> float:
-        return cloud_file.timeout_seconds(self.timeout)
 
 
 def load(path: Path | None) -> AwsConfig:
     """Raises InvalidInput that names file, field and value."""
-    if path is None:
-        return AwsConfig()
-    file = yaml_file.load(path, AwsConfig)
-    try:
-        cloud_file.timeout_seconds(file.timeout)
-    except ValueError as error:
-        raise InvalidInput(source=str(path), field="timeout", value=file.timeout, problem=str(error)) from error
-    return file
+    return AwsConfig() if path is None else yaml_file.load(path, AwsConfig)
 
 
 def parse_discovery(texts: Iterable[str]) -> tuple[Tags, ...]:

@@ -14,6 +14,7 @@ from shared.clock import Clock
 from shared.errors import InvalidInput
 
 CONNECT_SECONDS = 5.0
+READ_SECONDS = 20.0
 READ_ATTEMPTS = 2  # writes are tried once: without an answer, a write may still have taken effect
 ROLE_SECONDS = 3600
 RENEWED_BEFORE_SECONDS = 600.0
@@ -143,8 +144,8 @@ class Session:
 
     def _make_client(self, session: Any, service: str, *, attempts: int) -> Any:
         settings = self._botocore.config.Config(
-            connect_timeout=min(CONNECT_SECONDS, self._config.timeout_seconds),
-            read_timeout=self._config.timeout_seconds,
+            connect_timeout=CONNECT_SECONDS,
+            read_timeout=READ_SECONDS,
             retries={"mode": "standard", "total_max_attempts": attempts},
             user_agent_extra="headroom",
         )

@@ -15,15 +15,16 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from manager.autoscaler.cloudprovider import cloud_file
 from manager.autoscaler.cloudprovider.externalgrpc.channel import (
     ChannelTls,
     authorities_problem,
     certificate_problem,
     is_address,
 )
-from shared import yaml_file
+from shared import durations, yaml_file
 from shared.errors import InvalidInput
+
+MAX_TIMEOUT_SECONDS = 600.0  # of one call
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,7 +64,7 @@ def load(path: Path) -> GrpcConfig:
             raise refused(field, name, error.strerror or str(error)) from error
 
     try:
-        timeout = cloud_file.timeout_seconds(file.grpc_timeout)
+        timeout = _timeout_seconds(file.grpc_timeout)
     except ValueError as error:
         raise refused("grpc_timeout", file.grpc_timeout, str(error)) from error
     if not is_address(file.address):
@@ -79,3 +80,11 @@ def load(path: Path) -> GrpcConfig:
     if file.cert and (problem := certificate_problem(file.cert, file.key)):
         raise refused("cert", file.cert, f"no certificate in PEM with its key: {problem}")
     return GrpcConfig(file.address, tls, timeout)
+
+
+def _timeout_seconds(given: str | float) -> float:
+    """Seconds that one call may take, of a duration or a number of them. Raises ValueError."""
+    seconds = durations.parse(given) if isinstance(given, str) else given
+    if not 0 < seconds <= MAX_TIMEOUT_SECONDS:
+        raise ValueError(f"not within {MAX_TIMEOUT_SECONDS:g} s, or none")
+    return seconds

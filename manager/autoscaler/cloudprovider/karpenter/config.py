@@ -5,7 +5,6 @@ node_class: {group: karpenter.k8s.aws, version: v1, kind: EC2NodeClass, name: de
 node_pool_class: ...            # with node_pool: the node class that its template names, read to see changes of it
 termination_grace_period: 10m   # after it, Karpenter takes a node away whatever still runs there
 launch_timeout: 60s             # a NodeClaim without an instance after it has failed
-sold_out: 5m                    # how long an offering that was out of stock is left alone
 metrics_url: http://karpenter.kube-system:8080/metrics   # whose prices and availability of offerings come first
 machine_types:                  # the catalogue
 - name: m6i.xlarge
@@ -33,7 +32,7 @@ autoprovisioning:               # creates groups on demand; none if absent
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -49,6 +48,7 @@ from shared.api.core import Taint
 GROUP_PATTERN = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"
 MAX_GROUP_NAME = 57
 MOST_SECONDS = 86_400.0
+SOLD_OUT_SECONDS = 300.0  # for which an offering that was out of stock is left alone
 
 GroupName = Annotated[str, Meta(pattern=GROUP_PATTERN, max_length=MAX_GROUP_NAME)]
 Count = Annotated[int, Meta(ge=0, le=20_000)]
@@ -99,12 +99,15 @@ class KarpenterAutoprovisioning(_Closed, frozen=True, kw_only=True):
 class KarpenterCloud(_Closed, frozen=True, kw_only=True):
     """The whole file."""
 
+    REMOVED: ClassVar[Mapping[str, str]] = {
+        "sold_out": "An offering that was out of stock is skipped for 5 minutes, so remove the key.",
+    }
+
     node_pool: str = ""
     node_class: NodeClassRef | None = None
     node_pool_class: NodeClassRef | None = None
     termination_grace_period: str = "10m"
     launch_timeout: str = "60s"
-    sold_out: str = "5m"
     metrics_url: str = ""
     machine_types: tuple[KarpenterMachineType, ...] = ()
     groups: tuple[KarpenterGroup, ...] = ()
@@ -117,10 +120,6 @@ class KarpenterCloud(_Closed, frozen=True, kw_only=True):
     @property
     def launch_seconds(self) -> float:
         return durations.parse(self.launch_timeout)
-
-    @property
-    def sold_out_seconds(self) -> float:
-        return durations.parse(self.sold_out)
 
     @property
     def grace_seconds(self) -> float:
@@ -139,7 +138,7 @@ def _mistakes(cloud: KarpenterCloud) -> Iterator[Mistake]:
         yield "node_class", cloud.node_class, "set either node_class or node_pool"
     if cloud.node_pool_class is not None and not cloud.node_pool:
         yield "node_pool_class", cloud.node_pool_class, "only with node_pool"
-    for field in ("termination_grace_period", "launch_timeout", "sold_out"):
+    for field in ("termination_grace_period", "launch_timeout"):
         text = getattr(cloud, field)
         try:
             seconds = durations.parse(text)

@@ -10,7 +10,7 @@ from manager.autoscaler.cloudprovider.errors import Later, Unavailable
 from manager.autoscaler.cloudprovider.karpenter import NAME, claims, ended_claims, waiting
 from manager.autoscaler.cloudprovider.karpenter.catalogue import Offering
 from manager.autoscaler.cloudprovider.karpenter.claims import NodeClaim
-from manager.autoscaler.cloudprovider.karpenter.config import KarpenterCloud, KarpenterGroup
+from manager.autoscaler.cloudprovider.karpenter.config import SOLD_OUT_SECONDS, KarpenterCloud, KarpenterGroup
 from manager.autoscaler.cloudprovider.karpenter.ended_claims import FailedClaim
 from manager.autoscaler.cloudprovider.karpenter.groups import BuyingState
 from manager.autoscaler.cloudprovider.karpenter.offering_reports import OfferingReader
@@ -101,8 +101,7 @@ class ClaimObserver:
         uncreated = [each for name, each in self.seen.waiting.items() if name not in {*self._known, *listed}]
         errors = waiting.errors_of(self._follow(listed, now), stuck)
         left_alone = {
-            str(each.offering): SoldOut(now + cloud.sold_out_seconds, claims.launch_error(each).message)
-            for each in stuck
+            str(each.offering): SoldOut(now + SOLD_OUT_SECONDS, claims.launch_error(each).message) for each in stuck
         }
         registry = self._written(self._store.read(), listed, left_alone, now, cloud)
         withheld = cloud.catalogue.mismatches(registry.reported, registry.labels)
@@ -222,9 +221,9 @@ class ClaimObserver:
         sold_out = {name: each for name, each in before.sold_out.items() if each.until >= now}
         sold_out |= {name: each for name, each in left_alone.items() if name not in sold_out}
         sold_out |= {
-            str(each.claim.offering): SoldOut(each.at + cloud.sold_out_seconds, each.error.message)
+            str(each.claim.offering): SoldOut(each.at + SOLD_OUT_SECONDS, each.error.message)
             for each in self.seen.failed.values()
-            if each.is_stock_out and each.at + cloud.sold_out_seconds >= now
+            if each.is_stock_out and each.at + SOLD_OUT_SECONDS >= now
         }
         groups = {**created, **before.groups, **{each.name: each for each in cloud.groups}}
         registry = KarpenterRegistry(

@@ -10,7 +10,7 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from manager.autoscaler.cloudprovider.karpenter.catalogue import KarpenterMachineType, Offering, OfferingPrice
-from manager.autoscaler.cloudprovider.karpenter.config import KarpenterCloud
+from manager.autoscaler.cloudprovider.karpenter.config import SOLD_OUT_SECONDS, KarpenterCloud
 from manager.autoscaler.cloudprovider.karpenter.registry import SoldOut
 from shared.clock import Clock
 from shared.errors import shown
@@ -47,7 +47,7 @@ class OfferingReports:
 
     def sold_out(self, cloud: KarpenterCloud, now: float) -> dict[str, SoldOut]:
         """What cannot be launched, by offering as text, at `now` in Unix seconds."""
-        found = SoldOut(now + cloud.sold_out_seconds, "Karpenter's metrics say that it is not available")
+        found = SoldOut(now + SOLD_OUT_SECONDS, "Karpenter's metrics say that it is not available")
         names = {each.name for each in cloud.machine_types}
         return {str(each): found for each in self.unavailable if each.machine_type in names}
 
