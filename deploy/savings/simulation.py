@@ -32,6 +32,7 @@ from manager.autoscaler.reporting.node_status import NodeStatusRow
 from manager.autoscaler.scale_down.removal_status import NodeStanding, UnremovableReason
 from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from manager.autoscaler.settings.estimates import HealthLimits
+from manager.autoscaler.settings.replacement import ConsolidationRules
 from shared import quantity
 from shared.api import pods as api_pods
 from shared.api.core import Condition, Container, DaemonSet, DaemonSetSpec, Node, Pod, PodTemplate
@@ -223,8 +224,9 @@ def _config(cluster: SimulatedCluster, *, scales_down: bool, consolidates: bool 
         scale_down_gpu_utilization_threshold=1.0,
         scale_down_simulation_timeout_seconds=3600.0,
         consolidation="price" if consolidates else "off",
-        consolidation_min_node_age_seconds=0.0,
-        consolidation_cooldown_seconds=0.0,
+        consolidation_rules=ConsolidationRules(
+            consolidation_min_node_age_seconds=0.0, consolidation_cooldown_seconds=0.0
+        ),
         disruption_budgets=("100%",),
         max_nodes_per_scaleup=MOST_NODES,
         max_nodegroup_binpacking_duration_seconds=3600.0,
@@ -234,8 +236,7 @@ def _config(cluster: SimulatedCluster, *, scales_down: bool, consolidates: bool 
         health=HealthLimits(max_total_unready_percentage=100.0),
     )
     found = decision_settings.load(settings, time.monotonic)
-    rules = None if found.consolidation is None else replace(found.consolidation, search_seconds=SEARCH_SECONDS)
-    return replace(found, settles=False, prices=cluster.pricing, consolidation=rules)
+    return replace(found, settles=False, prices=cluster.pricing, replacement_search_seconds=SEARCH_SECONDS)
 
 
 def _waiting(pod: Pod) -> Pod:

@@ -13,7 +13,7 @@ from manager.autoscaler.cloudprovider.ownership import Ownership, SizeBounds
 from manager.autoscaler.cloudprovider.plugin import ProviderPlugin
 from manager.autoscaler.disruption import rules
 from manager.autoscaler.disruption.disruption_limits import DisruptionLimits, parse_limits
-from manager.autoscaler.disruption.rules import ConsolidationRules, DisruptionRules
+from manager.autoscaler.disruption.rules import DisruptionRules
 from manager.autoscaler.estimator import limits
 from manager.autoscaler.estimator.limits import ResourceBounds
 from manager.autoscaler.expander import chain, ranking
@@ -29,6 +29,7 @@ from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from manager.autoscaler.settings.estimates import BackoffTimes, HealthLimits, StartTimes, TaintRules
 from manager.autoscaler.settings.modes import Mode
 from manager.autoscaler.settings.pending_pods import PendingRules
+from manager.autoscaler.settings.replacement import ConsolidationRules
 from manager.autoscaler.settings.scale_down import ActuationOptions
 from manager.autoscaler.utilization import node_groups
 from manager.autoscaler.utilization import rules as utilization
@@ -97,6 +98,7 @@ class DecisionSettings:
     prices: str | PricingModel = AUTO
     listed: PricingModel = field(default_factory=GcePricing)  # where the cloud has no prices of its own
     consolidation: ConsolidationRules | None = None
+    replacement_search_seconds: float = 5.0  # of one search, while everything else waits
     disruption: DisruptionRules = field(default_factory=DisruptionRules)
     clock: Callable[[], float] | None = None
 
@@ -186,7 +188,6 @@ def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None)
     for name in expanders:
         if name != chain.RANDOM:
             loaded.get(name)
-    disruption = _read_disruption(settings, groups)
     return of_same_names(
         DecisionSettings,
         settings,
@@ -218,8 +219,8 @@ def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None)
         scale_down=_read_scale_down(settings),
         salvo_seconds=settings.salvo_scale_up_time_budget_seconds if settings.salvo_scale_up else None,
         prices=_read_prices(settings, expanders, provider),
-        consolidation=_read_consolidation(settings, disruption.limits),
-        disruption=disruption,
+        consolidation=_read_consolidation(settings),
+        disruption=_read_disruption(settings, groups),
         clock=clock,
     )
 
@@ -332,8 +333,8 @@ def _either(given: float | None, default: float) -> float:
     return default if given is None else given
 
 
-def _read_consolidation(settings: AutoscalerSettings, limits: DisruptionLimits) -> ConsolidationRules | None:
-    """The rules of consolidation; None if no node is replaced for its price. `limits` apply to all disruption."""
+def _read_consolidation(settings: AutoscalerSettings) -> ConsolidationRules | None:
+    """The rules of consolidation; None if no node is replaced for its price."""
     chosen = settings.consolidation
     if chosen == CONSOLIDATION_OFF:
         return None
@@ -343,7 +344,7 @@ def _read_consolidation(settings: AutoscalerSettings, limits: DisruptionLimits) 
     if settings.prices == NONE:
         problem = "it needs prices, and there are none (--prices)"
         raise InvalidInput(source=FLAGS, field="consolidation", value=chosen, problem=problem)
-    return of_same_names(ConsolidationRules, settings, limits=limits)
+    return settings.consolidation_rules
 
 
 def _read_disruption(settings: AutoscalerSettings, groups: Sequence[NodeGroup]) -> DisruptionRules:

@@ -20,7 +20,6 @@ from manager.autoscaler.disruption.candidates import (
     explain_limits,
 )
 from manager.autoscaler.disruption.replacement_search import Launchable, Purpose, SearchInputs
-from manager.autoscaler.disruption.rules import ConsolidationRules
 from manager.autoscaler.disruption.simulation import PodPlacement, ReplacementSimulation
 from manager.autoscaler.disruption.verdicts import (
     HOURS_PER_MONTH,
@@ -33,6 +32,7 @@ from manager.autoscaler.disruption.verdicts import (
 )
 from manager.autoscaler.pricing import list_prices
 from manager.autoscaler.scale_up.decisions import GroupCreation
+from manager.autoscaler.settings.replacement import ConsolidationRules
 from manager.autoscaler.snapshot.cluster import NodeInfo, NodeState
 from shared import durations
 from shared.explanation import Term

@@ -17,8 +17,10 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from manager.autoscaler.cluster_state.replacement import Launch, ReplacedNode, Replacement, ReplacementPhase
-from manager.autoscaler.disruption.rules import ConsolidationRules
 from shared import durations
+
+LOOK_SECONDS = 900.0  # for which the second look may go on refusing
+DRAIN_SECONDS = 1800.0  # from the deletion of one old node to that of the next
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ ReplacementInstruction: TypeAlias = LaunchNodes | LookAgain | RemoveNodes | Repl
 Stepped: TypeAlias = tuple[Replacement | None, tuple[ReplacementInstruction, ...]]
 
 
-def step(state: Replacement | None, event: ReplacementEvent, rules: ConsolidationRules) -> Stepped:
+def step(state: Replacement | None, event: ReplacementEvent) -> Stepped:
     """An event that the state does not wait for changes nothing."""
     if state is None:
         if isinstance(event, ReplacementChosen):
@@ -112,22 +114,22 @@ def step(state: Replacement | None, event: ReplacementEvent, rules: Consolidatio
         return None, ()
     match event:
         case ReplacementSeen():
-            return _take_seen(state, event, rules)
+            return _take_seen(state, event)
         case LookedAgain():
-            return _take_look(state, event, rules)
+            return _take_look(state, event)
         case ReplacementAbandoned():
             return _end(state, event.reason)
         case ReplacementChosen():
             return state, ()
 
 
-def _take_seen(state: Replacement, event: ReplacementSeen, rules: ConsolidationRules) -> Stepped:
+def _take_seen(state: Replacement, event: ReplacementSeen) -> Stepped:
     there = [each for each in state.removed if each.uid in event.present]
     if state.phase is ReplacementPhase.DRAINING:
         if not there:
             return None, (ReplacementEnded(state, ReplacementOutcome.DONE),)
         if len(there) < state.left:
-            state = replace(state, left=len(there), deadline=event.now + rules.drain_seconds)
+            state = replace(state, left=len(there), deadline=event.now + DRAIN_SECONDS)
     elif not there:
         return _end(state, "the nodes to be replaced were deleted")
     if state.phase is ReplacementPhase.LAUNCHING:
@@ -140,12 +142,12 @@ def _take_seen(state: Replacement, event: ReplacementSeen, rules: ConsolidationR
             return _end(state, f"not all new nodes of {missing[0].group} were ready after {waited}")
         if missing:
             return state, ()
-        state = replace(state, phase=ReplacementPhase.READY, deadline=event.now + rules.look_seconds)
+        state = replace(state, phase=ReplacementPhase.READY, deadline=event.now + LOOK_SECONDS)
     waiting = tuple(each for each in there if each.name not in event.going)
     return state, (LookAgain(waiting),) if waiting else ()
 
 
-def _take_look(state: Replacement, event: LookedAgain, rules: ConsolidationRules) -> Stepped:
+def _take_look(state: Replacement, event: LookedAgain) -> Stepped:
     if state.phase is ReplacementPhase.LAUNCHING:
         return state, ()
     is_over = event.now > state.deadline
@@ -155,7 +157,7 @@ def _take_look(state: Replacement, event: LookedAgain, rules: ConsolidationRules
     nodes = tuple(each for each in event.nodes if each in ours)
     if nodes:
         if state.phase is ReplacementPhase.READY:
-            deadline = event.now + rules.drain_seconds
+            deadline = event.now + DRAIN_SECONDS
             state = replace(state, phase=ReplacementPhase.DRAINING, deadline=deadline, left=len(state.removed))
         return state, (RemoveNodes(nodes),)
     return state, ()

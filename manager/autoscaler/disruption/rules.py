@@ -1,4 +1,4 @@
-"""The options of consolidation, when other nodes must be replaced, and the texts from which that is read."""
+"""When nodes must be replaced, and the texts from which that is read."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -15,28 +15,6 @@ MOST_LIFETIME_SECONDS = 10 * 365 * 86_400.0
 
 _CONDITION = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_./]{0,314}[A-Za-z0-9])?)=(True|False|Unknown):(.+)")
 _MOST_TOLERATION_SECONDS = 30 * 86_400.0
-
-
-@dataclass(frozen=True, slots=True)
-class ConsolidationRules:
-    """A replacement saves at least `consolidation_min_savings_percent` of the cost of the nodes that it replaces. Its
-    share of the savings is at least `consolidation_balance` times its share of the disruption.
-
-    `consolidation_spot_alternatives`: this many groups must offer a saving before spot nodes are launched or replaced,
-    because a single one may be gone tomorrow. `look_seconds`: how long the second look may go on refusing;
-    `drain_seconds`: how long the deletion of the old nodes may take, from one to the next; `search_seconds`: how long
-    one search may take, while everything else waits.
-    """
-
-    consolidation_min_savings_percent: float = 10.0
-    consolidation_balance: float = 0.5
-    consolidation_min_node_age_seconds: float = 1800.0
-    consolidation_cooldown_seconds: float = 600.0
-    limits: DisruptionLimits = field(default_factory=DisruptionLimits)
-    consolidation_spot_alternatives: int = 15
-    look_seconds: float = 900.0
-    drain_seconds: float = 1800.0
-    search_seconds: float = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +37,7 @@ class DisruptionRules:
 
     `groups` has the rules of groups that differ; a `max_node_lifetime_seconds` of 0 is no limit. After `grace_seconds`
     of drain a node is deleted whatever protects its pods; None waits for them. `pause_seconds` lie between the end of
-    one replacement and the beginning of the next. `search_seconds`: how long one search may take, while everything
-    else waits.
+    one replacement and the beginning of the next.
     """
 
     max_node_lifetime_seconds: float = 0.0
@@ -70,7 +47,6 @@ class DisruptionRules:
     grace_seconds: float | None = None
     limits: DisruptionLimits = field(default_factory=DisruptionLimits)
     pause_seconds: float = 60.0
-    search_seconds: float = 5.0
     groups: Mapping[str, "DisruptionRules"] = field(default_factory=dict)
 
     def of_group(self, group: str) -> "DisruptionRules":

@@ -20,7 +20,7 @@ from manager.autoscaler.disruption.disruption_limits import allowance
 from manager.autoscaler.disruption.due_nodes import DueNode, DuePurpose
 from manager.autoscaler.disruption.price_purpose import PricePurpose, Prices
 from manager.autoscaler.disruption.replacement_search import Purpose, SearchInputs
-from manager.autoscaler.disruption.rules import ConsolidationRules, DisruptionRules
+from manager.autoscaler.disruption.rules import DisruptionRules
 from manager.autoscaler.disruption.verdicts import (
     ConsolidationDecision,
     ConsolidationReason,
@@ -38,6 +38,7 @@ from manager.autoscaler.scale_up import groups, orchestrator
 from manager.autoscaler.scale_up.groups import Headroom
 from manager.autoscaler.scale_up.options import ScaleUpSettings, TimeLimits, no_deadline
 from manager.autoscaler.settings.modes import Mode
+from manager.autoscaler.settings.replacement import ConsolidationRules
 from manager.autoscaler.snapshot import equivalence_groups
 from shared import durations
 from shared.api import pods
@@ -61,10 +62,6 @@ class ReplacementMethod(RemovalMethod):
     @abstractmethod
     def is_on(self) -> bool:
         """Whether there is anything to search for."""
-
-    @property
-    @abstractmethod
-    def rules(self) -> ConsolidationRules | DisruptionRules: ...
 
     @property
     def grace_seconds(self) -> float | None:
@@ -137,7 +134,7 @@ class ReplacementMethod(RemovalMethod):
         advice = enforced.keys().isdisjoint({each.group for each in self.due} or context.groups)
         over = context if advice else replace(context, groups=enforced)
         reasons = sorted({each.reason for each in self.due} or self.reasons)
-        allowed = {reason: allowance(over, self.rules.limits, reason) for reason in reasons}
+        allowed = {reason: allowance(over, config.disruption.limits, reason) for reason in reasons}
         blocked = self._blocked_reason(scale_down)
         named = tuple((each.name, each.reason) for each in self.due)
         seen = frozenset(node.name for node in context.nodes), named, blocked and blocked[0], allowed
@@ -163,7 +160,9 @@ class ReplacementMethod(RemovalMethod):
             untried={name for name, each in before.items() if each.reason is ConsolidationReason.OUT_OF_TIME},
             allowed=allowed,
             blocked=blocked,
-            is_late=TimeLimits(config.clock).deadline(self.rules.search_seconds) if config.clock else no_deadline,
+            is_late=TimeLimits(config.clock).deadline(config.replacement_search_seconds)
+            if config.clock
+            else no_deadline,
         )
         found = replace(replacement_search.search(self.purpose(search)), advice=advice)
         if found.option is not None and not advice:

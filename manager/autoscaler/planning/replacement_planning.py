@@ -30,7 +30,6 @@ from manager.autoscaler.disruption.replacing import (
     ReplacementOutcome,
     ReplacementSeen,
 )
-from manager.autoscaler.disruption.rules import ConsolidationRules
 from manager.autoscaler.disruption.simulation import ReplacementSimulation
 from manager.autoscaler.disruption.verdicts import ConsolidationDecision, ReplacementOption
 from manager.autoscaler.planning.cluster_view import ClusterView
@@ -65,7 +64,7 @@ def begin(decision: ConsolidationDecision, view: RemovalView, decided: RemovalCo
     if option is None or decision.advice:
         return decided.with_consolidation(decision)
     chosen = _describe_choice(option, cluster)
-    state, instructions = replacing.step(None, ReplacementChosen(chosen), _rules(cluster))
+    state, instructions = replacing.step(None, ReplacementChosen(chosen))
     launches = (
         _launch_action(launch, chosen, option, cluster)
         for instruction in instructions
@@ -74,11 +73,6 @@ def begin(decision: ConsolidationDecision, view: RemovalView, decided: RemovalCo
     )
     begun = replace(decided, registry=with_replacement(decided.registry, state), actions=(*decided.actions, *launches))
     return begun.with_consolidation(replace(decision, move=state, reason=chosen.reason))
-
-
-def _rules(cluster: ClusterView) -> ConsolidationRules:
-    """Those by which a replacement goes on, whatever asks for it."""
-    return cluster.settings.consolidation or ConsolidationRules()
 
 
 def undisturbed_nodes(cluster: ClusterView, *, minds_pods: bool = True) -> dict[str, str]:
@@ -156,10 +150,10 @@ class ReplacementFollower:
 
     def follow(self, known: Replacement, decided: RemovalCommands) -> RemovalCommands:
         """What is decided, with the next step of this replacement."""
-        registry, rules = decided.registry, _rules(self.view.cluster)
+        registry = decided.registry
         removals: list[NodeToRemove] = []
         ended, is_done = "", False
-        state, instructions = replacing.step(known, self._event(known), rules)
+        state, instructions = replacing.step(known, self._event(known))
         queue = [*instructions]
         while queue:
             instruction = queue.pop(0)
@@ -167,7 +161,7 @@ class ReplacementFollower:
                 case LookAgain():
                     assert state is not None
                     looked, drains = self._look(state, instruction.nodes)
-                    state, more = replacing.step(state, looked, rules)
+                    state, more = replacing.step(state, looked)
                     queue += more
                 case RemoveNodes():
                     removals += [self._removal(name, drains[name], known.reason) for name in instruction.nodes]

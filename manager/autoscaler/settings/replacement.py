@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta
 
 from manager.autoscaler.settings.scale_down import ScaleDownSettings
@@ -9,17 +10,11 @@ from manager.autoscaler.settings.values import MOST_SECONDS, Key
 from shared.settings import Fixed
 
 
-class ConsolidationSettings(ScaleDownSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The replacement of nodes by cheaper ones."""
+class ConsolidationRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a replacement has to be worth. `consolidation_spot_alternatives`: this many groups must offer a saving
+    before spot nodes are launched or replaced, because a single one may be gone tomorrow.
+    """
 
-    consolidation: Annotated[
-        str,
-        Meta(
-            pattern="^(off|price)$",
-            description="price: replace nodes by fewer or cheaper ones if that saves enough; it needs "
-            "scale-down and prices. off: do not.",
-        ),
-    ] = "off"
     consolidation_min_savings_percent: Annotated[
         float,
         Meta(
@@ -42,6 +37,21 @@ class ConsolidationSettings(ScaleDownSettings, frozen=True, kw_only=True, forbid
         float, Meta(ge=0, le=MOST_SECONDS, description="Age below which a node is not replaced by consolidation.")
     ] = 1800.0
     consolidation_cooldown_seconds: Fixed[float] = 600.0
+    consolidation_spot_alternatives: Fixed[int] = 15
+
+
+class ConsolidationSettings(ScaleDownSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The replacement of nodes by cheaper ones."""
+
+    consolidation: Annotated[
+        str,
+        Meta(
+            pattern="^(off|price)$",
+            description="price: replace nodes by fewer or cheaper ones if that saves enough; it needs "
+            "scale-down and prices. off: do not.",
+        ),
+    ] = "off"
+    consolidation_rules: ConsolidationRules = ConsolidationRules()
 
 
 class DisruptionSettings(ConsolidationSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -6,7 +6,7 @@ from typing import Any
 from manager.autoscaler.cloudprovider.clusterapi.annotations import GroupAnnotations
 from manager.autoscaler.cloudprovider.errors import InvalidAnswer
 from manager.autoscaler.disruption import candidates, disruption_limits
-from manager.autoscaler.disruption.rules import ConsolidationRules
+from manager.autoscaler.settings.replacement import ConsolidationRules
 from shared import durations
 from shared.api.core import Pod, PodSpec
 from shared.api.meta import ObjectMeta

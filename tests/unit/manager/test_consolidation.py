@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as with_rules
 
 from manager.autoscaler.cloudprovider.contract import Group, GroupSpec
 from manager.autoscaler.cluster_state.replacement import DisruptionReason
@@ -14,7 +15,6 @@ from manager.autoscaler.disruption.candidates import LaunchTarget
 from manager.autoscaler.disruption.disruption_limits import Allowed, DisruptionAllowance
 from manager.autoscaler.disruption.price_purpose import PricePurpose, Prices
 from manager.autoscaler.disruption.replacement_search import SearchInputs, search
-from manager.autoscaler.disruption.rules import ConsolidationRules
 from manager.autoscaler.disruption.verdicts import ConsolidationDecision, ConsolidationReason, Denied
 from manager.autoscaler.estimator.limits import Quota, ResourceBounds
 from manager.autoscaler.pricing.model import GIB
@@ -23,6 +23,7 @@ from manager.autoscaler.scale_down.pods_on_nodes import PodOnNode
 from manager.autoscaler.scale_down.removal_status import GroupRules, ScaleDownRules
 from manager.autoscaler.scale_down.scale_down_context import ScaleDownContext, ShrinkingGroup
 from manager.autoscaler.scale_up.groups import Headroom
+from manager.autoscaler.settings.replacement import ConsolidationRules
 from manager.autoscaler.snapshot.cluster import PODS, NodeInfo, NodeState, NodeTemplate
 from shared import explanation
 from shared.api.selectors import LabelSelector
@@ -169,7 +170,7 @@ def test_a_new_group_of_the_same_machines_at_the_same_price_saves_nothing() -> N
 
 def test_nodes_that_could_go_together_alone_share_what_that_would_have_saved() -> None:
     shop = half_empty_pair()
-    found = shop.decide(replace(KEEN, consolidation_min_savings_percent=60))
+    found = shop.decide(with_rules(KEEN, consolidation_min_savings_percent=60))
     assert reasons(found) == {"a": R.SAVES_TOO_LITTLE, "b": R.SAVES_TOO_LITTLE}
     assert sum(each.saves_per_month or 0 for each in found.verdicts.values()) == pytest.approx(1.1 * HOURS)
     assert found.verdicts["a"].detail.startswith("with 1 other node: 2 nodes at 2/h by 1 of big at 0.9/h")
@@ -262,14 +263,14 @@ def test_a_saving_below_the_share_that_is_asked_for_is_named_and_refused() -> No
     shop = Shop()
     shop.node("a", 1.0, 6)
     shop.offer("big", 0.95, 8)
-    found = shop.decide(replace(KEEN, consolidation_balance=0.0))
+    found = shop.decide(with_rules(KEEN, consolidation_balance=0.0))
     assert reasons(found) == {"a": R.SAVES_TOO_LITTLE}
     verdict = found.verdicts["a"]
     assert verdict.saves_per_month == pytest.approx(0.05 * HOURS)
     assert verdict.detail == (
         "1 node at 1/h by 1 of big at 0.95/h, which saves 36.5/month: 5 %, less than 10 % of what it costs"
     )
-    assert added(shop.decide(replace(KEEN, consolidation_balance=0.0, consolidation_min_savings_percent=5))) == {
+    assert added(shop.decide(with_rules(KEEN, consolidation_balance=0.0, consolidation_min_savings_percent=5))) == {
         "big": 1
     }
 
@@ -278,7 +279,7 @@ def test_equal_cost_saves_nothing_even_where_no_share_is_asked_for() -> None:
     shop = Shop()
     shop.node("a", 1.0, 6)
     shop.offer("big", 1.0, 8)
-    assert reasons(shop.decide(replace(KEEN, consolidation_balance=0, consolidation_min_savings_percent=0))) == {
+    assert reasons(shop.decide(with_rules(KEEN, consolidation_balance=0, consolidation_min_savings_percent=0))) == {
         "a": R.NOT_CHEAPER
     }
 
@@ -288,7 +289,7 @@ def test_a_saving_that_is_small_for_its_disruption_is_refused_with_both_shares()
     shop.node("a", 1.0, *itertools.repeat(0.5, 9))
     shop.node("b", 1.0, 6)
     shop.offer("big", 0.7, 5)
-    found = shop.decide(replace(KEEN, consolidation_min_savings_percent=0))
+    found = shop.decide(with_rules(KEEN, consolidation_min_savings_percent=0))
     assert reasons(found)["a"] is R.DISTURBS_TOO_MUCH
     assert found.verdicts["a"].saves_per_month == pytest.approx(0.3 * HOURS)
     assert "15.0% of the cost saved, 83.3% of the cluster disturbed, which scores 0.18 of 0.5" in str(
@@ -312,7 +313,7 @@ def test_pods_that_cost_more_to_evict_make_their_node_come_later() -> None:
     shop.node("a", 1.0, 6)
     shop.node("b", 1.0, 6)
     shop.offer("big", 0.5, 7)
-    found = shop.decide(replace(KEEN, consolidation_balance=0), allowed=ONE, disruptions={"ns/a-0": 8.0})
+    found = shop.decide(with_rules(KEEN, consolidation_balance=0), allowed=ONE, disruptions={"ns/a-0": 8.0})
     assert found.option is not None
     assert found.option.removed == ("b",)
 
@@ -334,7 +335,7 @@ def test_a_closed_limit_of_one_group_leaves_the_others_alone() -> None:
     shop.group_of["a"] = "kept"
     shop.offer("big", 0.5, 7)
     limits = DisruptionAllowance(Allowed(5), {"kept": Allowed(0, "0")})
-    found = shop.decide(replace(KEEN, consolidation_balance=0), allowed=limits)
+    found = shop.decide(with_rules(KEEN, consolidation_balance=0), allowed=limits)
     assert found.option is not None
     assert found.option.removed == ("b",)
     assert found.verdicts["a"].reason is R.LIMITED
@@ -401,8 +402,8 @@ def test_spot_nodes_are_bought_once_enough_spot_groups_would_save() -> None:
     shop.node("a", 1.0, 6)
     for number in range(3):
         shop.offer(f"spot{number}", 0.3 + number / 100, 7, labels=SPOT)
-    assert reasons(shop.decide(replace(KEEN, consolidation_spot_alternatives=4))) == {"a": R.FEW_ALTERNATIVES}
-    found = shop.decide(replace(KEEN, consolidation_spot_alternatives=3))
+    assert reasons(shop.decide(with_rules(KEEN, consolidation_spot_alternatives=4))) == {"a": R.FEW_ALTERNATIVES}
+    found = shop.decide(with_rules(KEEN, consolidation_spot_alternatives=3))
     assert added(found) == {"spot0": 1}
     assert found.option is not None
     assert found.option.alternatives == 3
@@ -507,9 +508,9 @@ def test_a_verdict_has_what_was_compared_in_terms() -> None:
     def said(rules: ConsolidationRules, name: str = "a", **more: Any) -> str:
         return explanation.sentence(shop.decide(rules, **more).verdicts[name].terms)
 
-    little = replace(KEEN, consolidation_balance=0.0)
+    little = with_rules(KEEN, consolidation_balance=0.0)
     assert said(little) == "price 1/h, oldNodes 1/h, newNodes 0.95/h, saved 5 %, leastSaved 10 %"
-    assert said(replace(KEEN, consolidation_min_savings_percent=0)) == (
+    assert said(with_rules(KEEN, consolidation_min_savings_percent=0)) == (
         "price 1/h, oldNodes 1/h, newNodes 0.95/h, score 0.1, leastScore 0.5"
     )
     assert said(replace(little, consolidation_min_savings_percent=0)) == (
@@ -519,7 +520,7 @@ def test_a_verdict_has_what_was_compared_in_terms() -> None:
     assert said(KEEN, "b") == ""
     shop.targets.clear()
     shop.offer("spot", 0.5, 8, labels=SPOT)
-    assert said(replace(KEEN, consolidation_spot_alternatives=2)) == (
+    assert said(with_rules(KEEN, consolidation_spot_alternatives=2)) == (
         "price 1/h, oldNodes 1/h, newNodes 0.5/h, spotGroups 1 group, leastSpotGroups 2 groups"
     )
 

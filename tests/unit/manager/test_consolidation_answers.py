@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from msgspec.structs import replace as with_rules
 from prometheus_client import CollectorRegistry, generate_latest
 
 from deploy import plan_nodes
@@ -47,7 +48,7 @@ def test_each_replaced_node_has_its_sentence_and_its_saving() -> None:
 
 
 def test_a_node_that_stays_says_why_and_what_it_would_have_saved() -> None:
-    made = rounds_of(Town(config(replace(RULES, consolidation_min_savings_percent=90))), 1)[0]
+    made = rounds_of(Town(config(with_rules(RULES, consolidation_min_savings_percent=90))), 1)[0]
     row = answers.plan(made).scale_down
     assert row is not None
     assert row.replacement == ""
@@ -106,14 +107,16 @@ def test_one_that_is_given_up_is_a_warning_and_counts_as_failed() -> None:
         metrics.note(made)
     text = generate_latest(registry).decode()
     assert 'headroom_autoscaler_replacements_total{reason="Underutilized",result="failed"} 1.0' in text
-    metrics.note(rounds_of(Town(config(replace(RULES, consolidation_min_savings_percent=90))), 1)[0])
+    metrics.note(rounds_of(Town(config(with_rules(RULES, consolidation_min_savings_percent=90))), 1)[0])
     text = generate_latest(registry).decode()
     assert 'headroom_autoscaler_unreplaceable_nodes{reason="SavesTooLittle"} 2.0' in text
     assert "headroom_autoscaler_replaced_nodes 0.0" in text
 
 
 def test_what_is_brief_has_the_first_verdicts_of_nodes_that_stay_by_what_their_replacement_would_save() -> None:
-    row = answers.plan(rounds_of(Town(config(replace(RULES, consolidation_min_savings_percent=90))), 1)[0]).scale_down
+    row = answers.plan(
+        rounds_of(Town(config(with_rules(RULES, consolidation_min_savings_percent=90))), 1)[0]
+    ).scale_down
     assert row is not None
     (model,) = [each for each in row.nodes if each.node == "a"]
     many = [

@@ -13,11 +13,11 @@ from manager.autoscaler.cluster_state.state import GroupStatus
 from manager.autoscaler.disruption.candidates import LaunchTarget
 from manager.autoscaler.disruption.disruption_limits import Allowed, DisruptionAllowance
 from manager.autoscaler.disruption.price_purpose import Prices
-from manager.autoscaler.disruption.rules import ConsolidationRules
 from manager.autoscaler.disruption.verdicts import HOURS_PER_MONTH, ConsolidationDecision, ReplacementOption
 from manager.autoscaler.scale_down.eligibility import ANNOTATION_DISABLED
 from manager.autoscaler.scale_down.removal_status import GroupRules
 from manager.autoscaler.scale_up.groups import Headroom
+from manager.autoscaler.settings.replacement import ConsolidationRules
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, NodeState, NodeTemplate
 from shared.api.core import Node

@@ -17,7 +17,7 @@ from manager.autoscaler.cluster_state.registry import Registry, add_request, dec
 from manager.autoscaler.cluster_state.state import Increase
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.disruption.disruption_limits import DisruptionLimits
-from manager.autoscaler.disruption.rules import ConsolidationRules
+from manager.autoscaler.disruption.rules import DisruptionRules
 from manager.autoscaler.listers import ClusterObjects
 from manager.autoscaler.planning import iteration_plan
 from manager.autoscaler.planning.autoscaler_cache import AutoscalerCache
@@ -38,6 +38,7 @@ from manager.autoscaler.scale_down.removal_status import (
 from manager.autoscaler.scale_up.options import ScaleUpSettings
 from manager.autoscaler.settings.estimates import StartTimes
 from manager.autoscaler.settings.modes import Mode
+from manager.autoscaler.settings.replacement import ConsolidationRules
 from manager.autoscaler.settings.scale_down import Delays, RemovalRules
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED
 from shared import durations
@@ -53,9 +54,7 @@ PRICES = {"dear": 1.0, "cheap": 0.7, "foreign": 0.1}
 CORES = {"dear": 8, "cheap": 12, "foreign": 2}
 LONG_AGO = NOW - 86_400
 ROUND_SECONDS = 30.0
-RULES = ConsolidationRules(
-    limits=DisruptionLimits(()), consolidation_min_node_age_seconds=60, consolidation_cooldown_seconds=60
-)
+RULES = ConsolidationRules(consolidation_min_node_age_seconds=60, consolidation_cooldown_seconds=60)
 
 
 class ManagerDied(Exception):
@@ -283,6 +282,7 @@ def config(rules: ConsolidationRules | None = RULES, **more: Any) -> DecisionSet
         removal=RemovalRules(unremovable_node_recheck_timeout_seconds=60),
     )
     given: dict[str, Any] = {"scale_down": down, "consolidation": rules, "start": StartTimes(120, 60), **more}
+    given.setdefault("disruption", DisruptionRules(limits=DisruptionLimits(())))
     return DecisionSettings(scale_up=settings, prices=pricing, scale_down_peaks=False, **given)
 
 
@@ -394,7 +394,7 @@ def test_groups_in_recommend_mode_are_only_advised() -> None:
 
 
 def test_a_search_that_found_nothing_stands_until_something_changes() -> None:
-    town = Town(config(replace(RULES, consolidation_min_savings_percent=90)))
+    town = Town(config(msgspec.structs.replace(RULES, consolidation_min_savings_percent=90)))
     town.go_on(2)
     first, second = (each.consolidation for each in town.seen)
     assert first is second

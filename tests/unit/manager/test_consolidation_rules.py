@@ -213,7 +213,7 @@ def test_consolidation_is_off_unless_it_is_asked_for() -> None:
     assert decision_settings.load(AutoscalerSettings()).consolidation is None
     found = decision_settings.load(AutoscalerSettings(consolidation="price", disruption_budgets=("20%", "3")))
     assert found.consolidation is not None
-    assert [each.text for each in found.consolidation.limits.shared] == ["20%", "3"]
+    assert [each.text for each in found.disruption.limits.shared] == ["20%", "3"]
     assert found.consolidation.consolidation_balance == 0.5
 
 

@@ -14,7 +14,7 @@ from manager.autoscaler import decision_settings
 from manager.autoscaler.cloudprovider.aws.fleet import AwsOptions
 from manager.autoscaler.cloudprovider.ownership import SizeBounds
 from manager.autoscaler.decision_settings import DecisionSettings, of_same_names
-from manager.autoscaler.disruption.rules import ConsolidationRules, DisruptionRules
+from manager.autoscaler.disruption.rules import DisruptionRules
 from manager.autoscaler.estimator.limits import ResourceBounds
 from manager.autoscaler.expander import ranking
 from manager.autoscaler.pricing.gce import GcePricing
@@ -126,7 +126,6 @@ def test_a_rule_takes_the_settings_that_its_fields_are_named_after_and_what_is_d
         (EstimateRules, set()),
         (GroupRules, {"scale_down_utilization_threshold", "scale_down_gpu_utilization_threshold"}),
         (ScaleDownRules, set()),
-        (ConsolidationRules, set()),
         (DisruptionRules, set()),
     ],
 )

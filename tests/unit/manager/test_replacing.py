@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from manager.autoscaler.cluster_state.registry import Registry, decode_registry, encode_registry, with_replacement
 from manager.autoscaler.cluster_state.replacement import Launch, ReplacedNode, Replacement, ReplacementPhase
 from manager.autoscaler.disruption.replacing import (
+    DRAIN_SECONDS,
+    LOOK_SECONDS,
     LaunchNodes,
     LookAgain,
     LookedAgain,
@@ -22,17 +24,15 @@ from manager.autoscaler.disruption.replacing import (
     ReplacementSeen,
     step,
 )
-from manager.autoscaler.disruption.rules import ConsolidationRules
 from tests.support.properties import examples
 from tests.unit.manager.objects import NOW
 
-RULES = ConsolidationRules(look_seconds=300, drain_seconds=1800)
 OLD = (ReplacedNode("a", "uid-a", "dear"), ReplacedNode("b", "uid-b", "dear"))
 CHOSEN = Replacement(OLD, (Launch("cheap", 1, 2), Launch("tiny", 0, 1)), 0.5, NOW, NOW + 900)
 THERE = frozenset({"uid-a", "uid-b", "uid-of-another"})
 ALL_READY = {"cheap": ("n1", "n2"), "tiny": ("n3",)}
-READY = replace(CHOSEN, phase=ReplacementPhase.READY, deadline=NOW + 300)
-DRAINING = replace(CHOSEN, phase=ReplacementPhase.DRAINING, deadline=NOW + 1800, left=2)
+READY = replace(CHOSEN, phase=ReplacementPhase.READY, deadline=NOW + LOOK_SECONDS)
+DRAINING = replace(CHOSEN, phase=ReplacementPhase.DRAINING, deadline=NOW + DRAIN_SECONDS, left=2)
 
 
 def seen(now: float = NOW, **more: Any) -> ReplacementSeen:
@@ -41,7 +41,7 @@ def seen(now: float = NOW, **more: Any) -> ReplacementSeen:
 
 
 def outcome(state: Replacement | None, what: ReplacementEvent) -> tuple[ReplacementOutcome, str]:
-    after, instructions = step(state, what, RULES)
+    after, instructions = step(state, what)
     assert after is None
     (ended,) = instructions
     assert isinstance(ended, ReplacementEnded)
@@ -49,27 +49,27 @@ def outcome(state: Replacement | None, what: ReplacementEvent) -> tuple[Replacem
 
 
 def test_it_begins_with_its_launches() -> None:
-    assert step(None, ReplacementChosen(CHOSEN), RULES) == (CHOSEN, (LaunchNodes(CHOSEN.launches),))
-    assert step(CHOSEN, ReplacementChosen(replace(CHOSEN, started_at=NOW + 1)), RULES) == (CHOSEN, ())
+    assert step(None, ReplacementChosen(CHOSEN)) == (CHOSEN, (LaunchNodes(CHOSEN.launches),))
+    assert step(CHOSEN, ReplacementChosen(replace(CHOSEN, started_at=NOW + 1))) == (CHOSEN, ())
 
 
 def test_no_old_node_is_looked_at_before_every_new_one_is_ready() -> None:
     for ready in ({}, {"cheap": ("n1", "n2")}, {"cheap": ("n1",), "tiny": ("n3",)}):
-        assert step(CHOSEN, seen(ready=ready), RULES) == (CHOSEN, ())
-    assert step(CHOSEN, seen(), RULES) == (READY, (LookAgain(OLD),))
+        assert step(CHOSEN, seen(ready=ready)) == (CHOSEN, ())
+    assert step(CHOSEN, seen()) == (READY, (LookAgain(OLD),))
 
 
 def test_old_nodes_go_once_the_second_look_allows_it() -> None:
-    assert step(READY, LookedAgain(NOW, ("a",)), RULES) == (DRAINING, (RemoveNodes(("a",)),))
-    assert step(DRAINING, seen(going=frozenset({"a"})), RULES) == (DRAINING, (LookAgain(OLD[1:]),))
-    after, _ = step(DRAINING, seen(NOW + 60, present=frozenset({"uid-b"})), RULES)
+    assert step(READY, LookedAgain(NOW, ("a",))) == (DRAINING, (RemoveNodes(("a",)),))
+    assert step(DRAINING, seen(going=frozenset({"a"}))) == (DRAINING, (LookAgain(OLD[1:]),))
+    after, _ = step(DRAINING, seen(NOW + 60, present=frozenset({"uid-b"})))
     assert after == replace(DRAINING, left=1, deadline=NOW + 1860), "each departure gives the next one time"
     assert outcome(DRAINING, seen(present=frozenset())) == (ReplacementOutcome.DONE, "")
 
 
 def test_only_its_own_nodes_are_removed() -> None:
-    assert step(READY, LookedAgain(NOW, ("stranger",)), RULES) == (READY, ())
-    assert step(READY, LookedAgain(NOW, ("stranger", "b")), RULES)[1] == (RemoveNodes(("b",)),)
+    assert step(READY, LookedAgain(NOW, ("stranger",))) == (READY, ())
+    assert step(READY, LookedAgain(NOW, ("stranger", "b")))[1] == (RemoveNodes(("b",)),)
 
 
 def test_another_node_of_the_same_name_is_none_of_its() -> None:
@@ -81,11 +81,11 @@ def test_a_launch_that_fails_gives_up_with_its_reason() -> None:
     what = seen(ready={"cheap": ("n1", "n2")}, failures={"tiny": "group tiny failed: none left"})
     assert outcome(CHOSEN, what) == (ReplacementOutcome.GIVEN_UP, "group tiny failed: none left")
     late = seen(failures={"cheap": "group cheap failed later"})
-    assert step(CHOSEN, late, RULES)[1] == (LookAgain(OLD),), "its nodes are here"
+    assert step(CHOSEN, late)[1] == (LookAgain(OLD),), "its nodes are here"
 
 
 def test_new_nodes_that_take_too_long_are_given_up() -> None:
-    assert step(CHOSEN, seen(NOW + 900, ready={}), RULES) == (CHOSEN, ())
+    assert step(CHOSEN, seen(NOW + 900, ready={})) == (CHOSEN, ())
     assert outcome(CHOSEN, seen(NOW + 901, ready={})) == (
         ReplacementOutcome.GIVEN_UP,
         "not all new nodes of cheap were ready after 15m1s",
@@ -93,7 +93,7 @@ def test_new_nodes_that_take_too_long_are_given_up() -> None:
 
 
 def test_a_second_look_that_goes_on_refusing_gives_up_and_touches_nothing() -> None:
-    assert step(READY, LookedAgain(NOW + 300, refusal="a budget"), RULES) == (READY, ())
+    assert step(READY, LookedAgain(NOW + LOOK_SECONDS, refusal="a budget")) == (READY, ())
     assert outcome(READY, LookedAgain(NOW + 301, refusal="a budget")) == (ReplacementOutcome.GIVEN_UP, "a budget")
 
 
@@ -106,7 +106,7 @@ def test_old_nodes_that_do_not_go_stay_in_the_end() -> None:
 
 
 def test_its_end_is_told_in_a_sentence() -> None:
-    (ended,) = step(CHOSEN, ReplacementAbandoned("consolidation is off"), RULES)[1]
+    (ended,) = step(CHOSEN, ReplacementAbandoned("consolidation is off"))[1]
     assert str(ended) == "the replacement of a, b by 2 of cheap, 1 of tiny is given up: consolidation is off"
 
 
@@ -134,14 +134,14 @@ def _events(draw: st.DrawFn) -> list[ReplacementEvent]:
 @given(_events())
 def test_whatever_happens_nodes_go_only_after_all_new_ones_were_ready(events: list[ReplacementEvent]) -> None:
     state: Replacement | None
-    state, _ = step(None, ReplacementChosen(CHOSEN), RULES)
+    state, _ = step(None, ReplacementChosen(CHOSEN))
     was_ready = False
     for what in events:
         before = state
         # What is in the books is all that it goes on from.
         stored = decode_registry(encode_registry(with_replacement(Registry(), state)), "books", NOW + 1e6)
         assert stored.replacing == before
-        state, instructions = step(stored.replacing, what, RULES)
+        state, instructions = step(stored.replacing, what)
         if isinstance(what, ReplacementSeen) and before is not None:
             was_ready = was_ready or all(len(what.ready.get(each.group, ())) >= each.nodes for each in CHOSEN.launches)
         for each in instructions:
@@ -163,10 +163,10 @@ def test_every_phase_has_an_end(state: Replacement, refusal: str) -> None:
     now, left = NOW, state
     for _ in range(100):
         now += 60
-        after, instructions = step(left, seen(now, ready={} if state is CHOSEN else ALL_READY), RULES)
+        after, instructions = step(left, seen(now, ready={} if state is CHOSEN else ALL_READY))
         for each in instructions:
             if isinstance(each, LookAgain) and after is not None:
-                after, _ = step(after, LookedAgain(now, refusal=refusal), RULES)
+                after, _ = step(after, LookedAgain(now, refusal=refusal))
         if after is None:
             return
         left = after
