@@ -6,7 +6,6 @@ from shared.api.selectors import LabelSelector
 ATTACHABLE_PREFIX = "attachable-volumes-csi-"  # of a node's resource that states the limit of a driver
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
-ANNOTATION_MIGRATED_PLUGINS = "storage.alpha.kubernetes.io/migrated-plugins"  # of a CSINode, separated by commas
 
 
 class TopologySelectorLabelRequirement(Wire, frozen=True):

@@ -27,8 +27,6 @@ JSON, YAML = "application/json", "application/yaml"
 MERGE, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
 STRATEGIC, APPLY = "application/strategic-merge-patch+json", "application/apply-patch+yaml"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
-PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
-PARTIAL_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 
 _TELLING = ("content-type", "warning", "retry-after")
 _WAIT_SECONDS = 20.0

@@ -47,13 +47,13 @@ class Ownership:
         return dataclasses.replace(group, min_size=bounds.min_size, max_size=bounds.max_size)
 
 
-def parse_nodes(texts: Iterable[str], *, source: str = FLAG) -> dict[str, SizeBounds]:
+def parse_nodes(texts: Iterable[str]) -> dict[str, SizeBounds]:
     """`--nodes` flags, each "<min>:<max>:<id>"; an id may contain colons. Raises InvalidInput."""
     found: dict[str, SizeBounds] = {}
     for position, text in enumerate(texts):
 
         def refused(problem: str, position: int = position, text: str = text) -> InvalidInput:
-            return InvalidInput(source=source, field=f"nodes[{position}]", value=text, problem=problem)
+            return InvalidInput(source=FLAG, field=f"nodes[{position}]", value=text, problem=problem)
 
         low, _, rest = text.partition(":")
         high, _, group = rest.partition(":")

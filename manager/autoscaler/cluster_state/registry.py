@@ -109,7 +109,6 @@ def fail_request(
     now: float,
     times: BackoffTimes,
     *,
-    code: str = CLOUD_PROVIDER_ERROR,
     in_doubt: bool = False,
 ) -> Registry:
     """Backs off the group, because the cloud did not fulfil the request.
@@ -119,7 +118,7 @@ def fail_request(
     """
     if not in_doubt:
         registry = withdraw_request(registry, increase)
-    return back_off(registry, increase.group, reason, now, times, code=code)
+    return back_off(registry, increase.group, reason, now, times, code=CLOUD_PROVIDER_ERROR)
 
 
 def withdraw_request(registry: Registry, increase: Increase) -> Registry:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Protocol
 
 import msgspec
@@ -150,23 +150,15 @@ def _add_plan(routes: APIRouter, autoscaler: Asked, settings: AutoscalerSettings
             raise HTTPException(503, str(error)) from error
 
 
-def plan_router(
-    autoscaler: Asked,
-    settings: AutoscalerSettings,
-    body: bytes,
-    clock: Callable[[], float] = time.monotonic,
-) -> Plan:
+def plan_router(autoscaler: Asked, settings: AutoscalerSettings, body: bytes) -> Plan:
     """The answer. Raises InvalidInput, and ProviderError where the observations do not suffice."""
     wanted = plan_request.decode(body)
     given = {name: value for name, value in msgspec.structs.asdict(wanted.overrides).items() if value is not None}
     try:
-        chosen = decision_settings.load(with_fields(settings, **given), clock)
+        chosen = decision_settings.load(with_fields(settings, **given), time.monotonic)
     except InvalidInput as error:
-        if error.source not in (
-            decision_settings.FLAGS,
-            "--expander",
-        ):  # a file that has become invalid since the start
-            raise
+        if error.source not in (decision_settings.FLAGS, "--expander"):
+            raise  # a file that has become invalid since the start
         raise plan_request.refused(f"overrides: {error.field}", error.value, error.problem) from error
     return answers.plan(autoscaler.plan_question(plan_request.pods(wanted), chosen))
 

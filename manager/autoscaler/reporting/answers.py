@@ -233,10 +233,6 @@ def _disagreement(of: Disagreement) -> DisagreementRow:
     return DisagreementRow(list(of.pods), len(of.pods), of.message, of.nodes, list(of.groups), since, until)
 
 
-def _skipped(reason: str, pods: list[str]) -> SkippedPodsRow:
-    return SkippedPodsRow(reason, pods, len(pods))
-
-
 def _counted(actions: list[DecisionRow]) -> list[DecisionRow]:
     """Advice has no cost beside the actions that are carried out instead."""
     enforced = [each for each in actions if each.mode != Mode.RECOMMEND]

@@ -6,7 +6,6 @@ from msgspec import Meta
 
 from manager.autoscaler.settings.groups import GroupSettings
 
-_RANGE = r"^([0-9]{1,12}:[0-9]{1,12})?$"
 _Count = Annotated[int, Meta(ge=0)]
 
 

@@ -26,8 +26,6 @@ from shared.errors import InvalidInput
 
 Input = dict[str, Any]  # a row's input, JSON of the row's own making
 
-NODES_OWN = (gke.LABEL_HOSTNAME, fake_nodes.LABEL_CLOUD)  # labels that a group does not have
-
 
 def kube_reserved(row: Input) -> object:
     if "memory_mib" in row:

@@ -22,7 +22,6 @@ from tests.unit.prices.cloud_prices import write_table
 from tests.unit.savings import clusters
 from tests.unit.savings.clusters import GIB
 
-CUSTOM_KINDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 DEPLOYMENTS = Resource("apps", "v1", "deployments", namespaced=True)
 MONTH = 730
 REPLICAS = 3
