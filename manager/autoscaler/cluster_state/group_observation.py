@@ -31,7 +31,7 @@ class ReconcileRules:
     """`modes` is by group, and says how a group answers pending pods; `own_modes` says how it scales, in whatever way.
     The `now` in `node_states` is ignored.
 
-    A group's own options override the seconds here. `force_delete_unregistered`: also below the group's minimum.
+    A group's own options override the seconds here. `force_delete_unregistered_nodes`: also below the group's minimum.
     """
 
     modes: Callable[[str], Mode] = _enforced
@@ -40,7 +40,7 @@ class ReconcileRules:
     health: HealthLimits = field(default_factory=HealthLimits)
     backoff: BackoffTimes = field(default_factory=BackoffTimes)
     max_node_provision_time_seconds: float = 900.0
-    force_delete_unregistered: bool = False
+    force_delete_unregistered_nodes: bool = False
 
 
 class NodeStates(NamedTuple):

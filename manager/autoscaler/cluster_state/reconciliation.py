@@ -235,7 +235,7 @@ def _corrections(
     broken = [each.provider_id for each in status.broken if healthy or each.provider_id in strays]
     if broken and status.options.zero_or_max_node_scaling:
         broken += [each for each in status.unregistered if each not in status.overdue]  # useless without the others
-    least = 0 if rules.force_delete_unregistered else group.min_size
+    least = 0 if rules.force_delete_unregistered_nodes else group.min_size
     overdue = status.overdue[: max(0, target - least)]
     if overdue:
         action(ActionKind.DELETE_NODES, len(overdue), UNREGISTERED, overdue)

@@ -270,7 +270,7 @@ def _reconcile(
         health=settings.health,
         backoff=settings.backoff,
         max_node_provision_time_seconds=settings.start.max_node_provision_time_seconds,
-        force_delete_unregistered=settings.force_delete_unregistered_nodes,
+        force_delete_unregistered_nodes=settings.force_delete_unregistered_nodes,
     )
     if known is None:
         known = reconciliation.initial_registry(cloud.observed, objects.nodes, rules, objects.now)

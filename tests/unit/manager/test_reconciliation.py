@@ -305,7 +305,7 @@ def test_an_instance_without_a_node_is_deleted_after_its_time_and_not_below_the_
         (ActionKind.DELETE_NODES, ("id-lost",), UNREGISTERED)
     ]
     forced = reconcile(
-        observed, [machine("a")], first.registry, ReconcileRules(force_delete_unregistered=True), NOW + 901
+        observed, [machine("a")], first.registry, ReconcileRules(force_delete_unregistered_nodes=True), NOW + 901
     )
     assert [each.nodes for each in forced.corrections] == [("id-lost", "id-lost too")]
 
@@ -507,7 +507,7 @@ def situations(draw: st.DrawFn) -> tuple[CloudObservation, list[Node], Registry,
     there = {node.metadata.name for node in nodes}
     observed = CloudObservation(groups, group_of_node={name: group for name, group in placed.items() if name in there})
     modes = {group: draw(st.sampled_from(Mode)) for group in GROUPS}
-    rules = ReconcileRules(modes=modes.__getitem__, force_delete_unregistered=draw(st.booleans()))
+    rules = ReconcileRules(modes=modes.__getitem__, force_delete_unregistered_nodes=draw(st.booleans()))
     return observed, draw(st.permutations(nodes)), Registry(1, requests, backoffs, unregistered, failed, short), rules
 
 
@@ -570,5 +570,5 @@ def test_corrections_never_touch_what_works_nor_go_below_the_minimum_without_nee
         assert not set(action.nodes) & (registered | gone)
         gone |= set(action.nodes)
         assert all(members[each].state is not InstanceState.DELETING for each in action.nodes)
-        if action.reason == UNREGISTERED and not rules.force_delete_unregistered:
+        if action.reason == UNREGISTERED and not rules.force_delete_unregistered_nodes:
             assert action.to_size >= group.group.min_size
