@@ -513,7 +513,7 @@ def test_a_verdict_has_what_was_compared_in_terms() -> None:
     assert said(with_rules(KEEN, consolidation_min_savings_percent=0)) == (
         "price 1/h, oldNodes 1/h, newNodes 0.95/h, score 0.1, leastScore 0.5"
     )
-    assert said(replace(little, consolidation_min_savings_percent=0)) == (
+    assert said(with_rules(little, consolidation_min_savings_percent=0)) == (
         "price 1/h, oldNodes 1/h, newNodes 0.95/h, score 0.1, leastScore 0"
     )
     assert said(KEEN, created_at={"a": NOW - 60}) == "price 1/h, age 1m0s, leastAge 10m0s"

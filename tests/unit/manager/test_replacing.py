@@ -94,13 +94,16 @@ def test_new_nodes_that_take_too_long_are_given_up() -> None:
 
 def test_a_second_look_that_goes_on_refusing_gives_up_and_touches_nothing() -> None:
     assert step(READY, LookedAgain(NOW + LOOK_SECONDS, refusal="a budget")) == (READY, ())
-    assert outcome(READY, LookedAgain(NOW + 301, refusal="a budget")) == (ReplacementOutcome.GIVEN_UP, "a budget")
+    assert outcome(READY, LookedAgain(NOW + LOOK_SECONDS + 1, refusal="a budget")) == (
+        ReplacementOutcome.GIVEN_UP,
+        "a budget",
+    )
 
 
 def test_old_nodes_that_do_not_go_stay_in_the_end() -> None:
-    partly = ReplacementOutcome.PARTLY_DONE
-    assert outcome(DRAINING, LookedAgain(NOW + 1801, refusal="a budget")) == (partly, "a budget")
-    assert outcome(DRAINING, LookedAgain(NOW + 1801, ("b",))) == (partly, "its nodes were not deleted in time")
+    partly, late = ReplacementOutcome.PARTLY_DONE, NOW + DRAIN_SECONDS + 1
+    assert outcome(DRAINING, LookedAgain(late, refusal="a budget")) == (partly, "a budget")
+    assert outcome(DRAINING, LookedAgain(late, ("b",))) == (partly, "its nodes were not deleted in time")
     assert outcome(DRAINING, ReplacementAbandoned("off")) == (partly, "off")
     assert outcome(CHOSEN, ReplacementAbandoned("off")) == (ReplacementOutcome.GIVEN_UP, "off")
 
