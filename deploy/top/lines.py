@@ -10,6 +10,7 @@ from shared.names import Tier
 UNKNOWN = "-"
 NO_REPORT = "no report yet"
 SLOWED = "Prod slowed"
+A_LOOK = "needs a look"  # finds these nodes, as a filter; as on the page
 NARROW, WIDE = 80, 120
 LEAST_NAME, MOST_NAME = 12, 40
 GIB = 2**30
@@ -139,6 +140,11 @@ def _named(texts: Mapping[str, str], bound: str) -> str:
 def _slowed(row: NodeRow) -> list[ProdWaitRow]:
     """Where Prod is slowed, by a report that still counts."""
     return [] if row.bound is None or row.bound.cpu in _WITHHELD else row.prod_slowed
+
+
+def needs_look(row: NodeRow) -> bool:
+    """Whether nothing is decided of the node, or its offer is withheld, other than by the policy."""
+    return row.bound is None or not {row.bound.cpu, row.bound.memory}.isdisjoint(_WITHHELD - {explain.DISABLED})
 
 
 def _share(percent: float | None) -> str:

@@ -34,9 +34,14 @@ _KEYS: dict[Sorting, Callable[[NodeRow], tuple[float, ...]]] = {
 def chosen(nodes: Sequence[NodeRow], sorting: Sorting, first: str = "", containing: str = "") -> list[NodeRow]:
     """The rows whose name or reason, short or full, contains the text; the node `first` leads an order by name."""
     text = containing.casefold()
-    found = [row for row in nodes if any(text in said.casefold() for said in (row.name, lines.why(row), row.reason))]
+    found = [row for row in nodes if any(text in said.casefold() for said in _texts(row))]
     leads = first if sorting is Sorting.NAME else ""
     return sorted(found, key=lambda row: (row.name != leads, *_KEYS[sorting](row), *_natural(row.name)))
+
+
+def _texts(row: NodeRow) -> tuple[str, ...]:
+    """Where a filter looks."""
+    return row.name, lines.why(row), row.reason, lines.A_LOOK if lines.needs_look(row) else ""
 
 
 def _natural(name: str) -> tuple[str | int, ...]:

@@ -156,6 +156,8 @@ class TopApp(App[None]):
         which = (
             f"{shown} of {len(nodes)} nodes with {self._containing!r}" if self._containing else f"{len(nodes)} nodes"
         )
+        looks = sum(map(lines.needs_look, nodes))
+        which += f", {looks} {lines.A_LOOK if looks == 1 else 'need a look'}" if looks else ""
         cores = [f"{each.cpu_milli / 1000:.1f}" for each in (used, allocatable, peak, mid)]
         gib = [f"{each.memory_bytes / lines.GIB:.1f}" for each in (used, allocatable, peak, mid)]
         amounts = [

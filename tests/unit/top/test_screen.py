@@ -12,7 +12,7 @@ from textual.widgets import DataTable, Input, RichLog, Static
 from deploy.top import keys
 from deploy.top.keys import NodeKeys
 from deploy.top.screen import Frame, TopApp
-from manager.nodeside.answers import Amount, Nodes
+from manager.nodeside.answers import Amount, Bounds, Nodes
 from shared.errors import HeadroomError
 from tests.unit.top.test_lines import ROW, changed
 
@@ -87,6 +87,21 @@ def test_keys_sort_and_filter() -> None:
         assert len(names(app)) == 40
 
     used(Source(), steps)
+
+
+def test_the_first_line_counts_the_nodes_that_need_a_look_and_a_filter_finds_them() -> None:
+    source = Source()
+
+    async def steps(app: TopApp, pilot: Pilot[None]) -> None:
+        assert "look" not in str(app.query_one("#summary", Static).render())
+        stale, undecided = replace(NODES[3], bound=Bounds("stale", "stale")), replace(NODES[5], bound=None)
+        off = replace(NODES[7], bound=Bounds("disabled", "disabled"))
+        source.now = Frame(Nodes("headroom-1", "2026-01-01T00:00:10Z", [NODES[0], stale, undecided, off]))
+        await until(pilot, lambda: "4 nodes, 2 need a look, by name" in str(app.query_one("#summary", Static).render()))
+        await pilot.press("slash", *"a look", "enter")
+        assert names(app) == ["sim-3", "sim-5"]
+
+    used(source, steps)
 
 
 def test_a_row_opens_and_follows_what_changes() -> None:
