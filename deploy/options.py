@@ -29,6 +29,7 @@ class TopOrder(enum.StrEnum):
     NAME = "name"
     MID = "mid"
     USED = "used"
+    MEMORY = "memory"
     AGE = "age"
 
 

@@ -15,6 +15,7 @@ class Sorting(enum.StrEnum):
     NAME = "name"
     MID = "mid"
     USED = "used"
+    MEMORY = "memory"
     AGE = "age"
 
     @property
@@ -27,6 +28,7 @@ _KEYS: dict[Sorting, Callable[[NodeRow], tuple[float, ...]]] = {
     Sorting.NAME: lambda row: (),
     Sorting.MID: lambda row: (-row.mid.cpu_milli,),
     Sorting.USED: lambda row: (-row.used.cpu_milli if row.used else 1.0,),
+    Sorting.MEMORY: lambda row: (-row.used.memory_bytes if row.used else 1.0,),
     Sorting.AGE: lambda row: (durations.instant(row.reported) if row.reported else 0.0,),
 }
 

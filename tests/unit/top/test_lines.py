@@ -199,6 +199,8 @@ def test_nodes_are_sorted_as_people_count_with_this_machine_first() -> None:
     assert [row.name for row in chosen(rows, Sorting.NAME, "zebra")] == ["zebra", "sim-2", "sim-10"]
     small, none = changed(name="b", mid=Amount(1, 0)), changed(name="a", mid=Amount(0, 0))
     assert [row.name for row in chosen([none, small, ROW], Sorting.MID, "a")] == ["general-hdzbs", "b", "a"]
+    full, unknown = changed(name="full", used=Amount(1, 30 * GIB)), changed(name="a", used=None)
+    assert [row.name for row in chosen([unknown, ROW, full], Sorting.MEMORY)] == ["full", "general-hdzbs", "a"]
 
 
 def test_a_filter_looks_at_names_and_reasons() -> None:
