@@ -127,7 +127,7 @@ def test_the_trend_of_a_total_is_what_it_has_changed_by_since_it_was_first_known
         )
         assert found[2] == ""
         assert isinstance(found[0], str)
-        return found[0]
+        return found[0].replace("\N{NO-BREAK SPACE}", " ")  # no line breaks within an amount
 
     assert trend([0, 5, 10], [2, 4, 3]) == "+1 cores, +2 GiB in 10 min"
     assert trend([0, 5, 90], [None, 4, 3.5]) == "-0.5 cores, -1 GiB in 1.4 h"
