@@ -38,7 +38,15 @@ ONE_CLUSTER = (
     tuple(f"tests/node/test_{name}.py" for name in ("counters", "installation", "isolation", "shortfall", "outages")),
     tuple(
         f"tests/node/test_{name}.py"
-        for name in ("leaves_nothing", "lifecycle", "lending", "second_node", "uninstall", "journey")
+        for name in (
+            "leaves_nothing",
+            "lifecycle",
+            "lending",
+            "second_scheduler",
+            "second_node",
+            "uninstall",
+            "journey",
+        )
     ),
 )
 

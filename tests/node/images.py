@@ -8,6 +8,7 @@ import hashlib
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from tests.node import tools
 ROOT = Path(__file__).resolve().parents[2]
 HEADROOM = "docker.io/library/headroom"
 PROBE = "docker.io/library/headroom-probe:1"
+SCHEDULER, SCHEDULER_TAG = "docker.io/library/kube-scheduler", "1"
 PROBE_SOURCES = Path(__file__).parent / "probe"
 _DOCKERFILE = ROOT / "deploy" / "Dockerfile"
 KEPT = 3  # versions of an image of ours
@@ -67,14 +69,28 @@ class Builder:
         target = self._cache / f"probe-{_key([PROBE], sorted(PROBE_SOURCES.iterdir()))}.tar"
         if target.exists():
             return target
-        folder = target.with_suffix(".folder")
-        folder.mkdir(exist_ok=True)
-        (folder / "Dockerfile").write_text('FROM scratch\nCOPY probe /probe\nUSER 65532:65532\nENTRYPOINT ["/probe"]\n')
         static = {**environment, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off", "GOFLAGS": ""}
-        _run(["go", "build", "-ldflags", "-s -w", "-o", str(folder / "probe"), "."], PROBE_SOURCES, static)
-        self._buildah("bud", "--isolation", "chroot", "--file", folder / "Dockerfile", "--tag", PROBE, folder)
-        shutil.rmtree(folder)
-        return self._archived(PROBE, target)
+        with tempfile.TemporaryDirectory(dir=self._cache) as folder:
+            program = Path(folder, "probe")
+            _run(["go", "build", "-ldflags", "-s -w", "-o", str(program), "."], PROBE_SOURCES, static)
+            return self._of_program(program, "/probe", "scratch", PROBE, target)
+
+    def scheduler(self, program: Path) -> Path:
+        """An archive with kube-scheduler as `SCHEDULER`, where upstream's image has it. Raises Unavailable."""
+        target = self._cache / f"kube-scheduler-{_key([_base_key()], [program])}.tar"
+        if target.exists():
+            return target
+        image = f"{SCHEDULER}:{SCHEDULER_TAG}"
+        return self._of_program(program, f"/usr/local/bin/{program.name}", self._base(), image, target)
+
+    def _of_program(self, program: Path, place: str, base: str, image: str, target: Path) -> Path:
+        """An archive with an image that runs the program, which stands at `place` in it."""
+        with tempfile.TemporaryDirectory(dir=self._cache) as folder:
+            shutil.copy(program, folder)
+            file = Path(folder, "Dockerfile")
+            file.write_text(f'FROM {base}\nCOPY {program.name} {place}\nUSER 65532:65532\nENTRYPOINT ["{place}"]\n')
+            self._buildah("bud", "--isolation", "chroot", "--pull-never", "--file", file, "--tag", image, folder)
+        return self._archived(image, target)
 
     def key(self, *words: str, more: Iterable[Path] = ()) -> str:
         """Of all that an image of ours is made from, and of `more` files."""
