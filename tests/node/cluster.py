@@ -146,9 +146,11 @@ class NodeCluster:
         return self._run([str(self.layout.assets / "helm"), *map(str, words)], None)
 
     def state(self) -> str:
-        """Pods, their owners and Events, to find out why something does not happen."""
-        pods = self.kubectl("get", "pods,replicasets,daemonsets", "--all-namespaces", "--output=wide")
-        return f"{pods}\n{self.kubectl('get', 'events', '--all-namespaces')}"
+        """Pods, their owners, nodes and Events, to find out why something does not happen."""
+        everywhere = ("get", "--all-namespaces")
+        pods = self.kubectl(*everywhere, "pods,replicasets,daemonsets", "--output=wide")
+        events = self.kubectl(*everywhere, "events", "--sort-by=.lastTimestamp")
+        return "\n".join([pods, self.kubectl("describe", "nodes"), events])
 
     @contextlib.contextmanager
     def forwarded(self, namespace: str, pod: str, port: int) -> Iterator[int]:
@@ -324,6 +326,7 @@ class Parts:
         cache = binaries.cache_home(environment) / "node"
         cache.mkdir(parents=True, exist_ok=True)
         self.kind = kind
+        self.kernel = None if kind is Kind.V1 else _kernel(cache)
         self.assets = binaries.assets(environment, ("kubelet",))
         with binaries.locked(cache / "lock"):
             self.tools = tools.unpacked(cache)
@@ -331,9 +334,13 @@ class Parts:
             ours = [builder.headroom(component, VERSION) for component in ("agent", "manager")]
             images = (builder.probe(environment), *ours)
             self.seed = seed.made(cache, self.tools, images)
-            own = kind is not Kind.V1
-            self.kernel = kernel.built(cache) if own else None
-            self.image = seed.disk(self.seed) if own else None
+            self.image = None if kind is Kind.V1 else seed.disk(self.seed)
+
+
+def _kernel(cache: Path) -> Path:
+    """Of a node that has its own; nodes without one can start while it is built."""
+    with binaries.locked(cache / "kernel.lock"):
+        return kernel.built(cache)
 
 
 def not_run(kind: Kind) -> list[str]:

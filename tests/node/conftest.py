@@ -1,12 +1,13 @@
 """The cluster with a real node, one for all tests, and the chart on it."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import suppress
 
 import pytest
 
 from shared import quantity
-from tests.node.cluster import NodeCluster, Parts
+from tests.node.cluster import Failed, NodeCluster, Parts
 from tests.node.layout import NODE, Kind
 from tests.node.pods import Pods
 from tests.node.release import Release, quick_values
@@ -16,6 +17,17 @@ from tests.support import eventually
 LENDING_SECONDS = 300.0
 IDLE_SHARE, LENT_SHARE = 0.7, 0.25  # of the node, requested by who does nothing, and lent then
 RELEASE_MILLI = 200  # some of what the release requests, for which there has to be room
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Function) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure comes with what the cluster says of nodes and pods just then."""
+    report = yield
+    cluster = item.funcargs.get("cluster")
+    if report.failed and isinstance(cluster, NodeCluster):
+        with suppress(Failed):  # the API server may be what failed
+            report.sections.append(("cluster", cluster.state()))
+    return report
 
 
 @pytest.fixture(scope="session")
@@ -60,8 +72,9 @@ def lent_milli(release: Release) -> int:
 
 
 def lend(release: Release) -> None:
-    """Runs what Mid lives from, and returns once it is lent."""
-    Pods(release.cluster).run("idle", node=NODE, requests=idle(release))
+    """Runs what Mid lives from, of the class that gives the others no weight, and returns once it is lent."""
+    asked = idle(release)
+    Pods(release.cluster).run("idle", node=NODE, requests=asked, limits=asked)
     enough = lent_milli(release)
     eventually(lambda: release.mid_cpu() > enough, LENDING_SECONDS, 1.0)
 

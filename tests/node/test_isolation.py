@@ -64,8 +64,8 @@ def bare(enforced: Release) -> Iterator[Pods]:
 
 def _cores(release: Release, pod: Pod, seconds: float) -> float:
     """What it uses from now on, by the kernel's counter."""
-    cgroup = release.cluster.pod_cgroup(pod)
-    first, begun = cgroup.cpu_seconds, time.monotonic()
+    begun, cgroup = time.monotonic(), release.cluster.pod_cgroup(pod)  # first: reading takes a while, too
+    first = cgroup.cpu_seconds
     time.sleep(seconds)
     return (cgroup.cpu_seconds - first) / (time.monotonic() - begun)
 
