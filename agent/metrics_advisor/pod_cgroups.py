@@ -148,8 +148,7 @@ class PodCgroups:
         self._pods, self._containers = Names(self._watched), Names(entity for entity, _ in containers)
         self._sweep.follow([*(one.tracked for one in self._by_turn), *(tracked for _, (_, tracked) in containers)])
         if self._waits is not None:
-            lending = {uid: one.tracked for uid, one in self._watched.items() if pods.is_reclaimable(one.pod)}
-            self._waits.follow(lending)
+            self._waits.follow({uid: one.tracked for uid, one in self._watched.items() if pods.must_not_wait(one.pod)})
 
     def _watch(self, pod: Pod, now: float) -> _Watched:
         """The pod's present state: containers start, stop, and restart under the same name."""

@@ -2,7 +2,7 @@
 
 A task that its own quota throttles counts as waiting, and the throttled time cannot be subtracted, because it is a sum
 over CPUs. So a window in which a pod was throttled says nothing about CPU, and one in which the pod met its own memory
-limit says nothing about memory.
+limit says nothing about memory. A best-effort pod requests nothing, and may wait.
 
     share = time waited / (time waited + CPU time used), summed over the pods whose windows say something
 

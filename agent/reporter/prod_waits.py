@@ -14,6 +14,7 @@ from agent.states_informer.pods import NOTHING, NodePod
 from shared import names
 from shared.api import nodemetric
 from shared.api.nodemetric_spec import ResourceThresholds
+from shared.api.pods import must_not_wait
 from shared.clock import Clock
 from shared.metric_families import CounterFamily, GaugeFamily
 
@@ -91,11 +92,12 @@ class ProdWaits:
         return self.last
 
     def is_measured(self, pods: Iterable[NodePod]) -> bool | None:
-        """Whether waits are measured; None if that cannot be known, as without Prod pods."""
+        """Whether waits are measured; None if that cannot be known, as without Prod pods that must not wait."""
         if self.last is not None:
             return True
         sampled = self._cache.aggregate_one(_NODE_CPU, Aggregation.COUNT, _CERTAIN_SECONDS) or 0
-        return False if sampled >= _CERTAIN_SECONDS / 2 and any(pod.running and pod.lends for pod in pods) else None
+        is_certain = sampled >= _CERTAIN_SECONDS / 2
+        return False if is_certain and any(pod.running and must_not_wait(pod.pod) for pod in pods) else None
 
     def waited_seconds(self, resource: str) -> float | None:
         """The time since Prod last waited too long for the resource; None unless it is slowed. For any thread.

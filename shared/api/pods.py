@@ -198,6 +198,13 @@ def is_reclaimable(pod: Pod) -> bool:
     return priority_class(pod) in names.LENDING_CLASSES
 
 
+def must_not_wait(pod: Pod) -> bool:
+    """Whether it counts that the pod waits for CPU or memory: it is reclaimable, and not best-effort. Kubernetes serves
+    a pod that requests nothing after all others, and the enforcer's quota is on all such pods together.
+    """
+    return is_reclaimable(pod) and kube_qos(pod) is not KubeQoS.BEST_EFFORT
+
+
 def is_active(pod: Pod) -> bool:
     """Whether the pod holds its request: it has neither succeeded nor failed."""
     return pod.status.phase in ACTIVE_PHASES

@@ -17,8 +17,10 @@ from shared.api import nodemetric
 from shared.api.nodemetric import ProdWait
 from shared.api.nodemetric_spec import ResourceThresholds
 from shared.clock import ManualClock
+from shared.names import KubeQoS
 from tests.support import certain
 from tests.unit.agent.models import entities
+from tests.unit.agent.pods import pod
 from tests.unit.agent.test_pressure import held
 
 NOW = 1_700_000_000.0
@@ -166,8 +168,8 @@ def test_without_pressure_files_nothing_is_known_and_that_is_said() -> None:
     assert node.passed(5) is None
     assert node.waits.is_measured([held("a", tier="mid")]) is None  # too early, and no Prod pod
     node.passed(60)
-    prod = replace(held("p"), lends=True, running=True)
-    assert node.waits.is_measured([prod]) is False
+    assert node.waits.is_measured([pod("p", qos=KubeQoS.BEST_EFFORT)]) is None
+    assert node.waits.is_measured([pod("p")]) is False
 
 
 def test_what_is_reported_is_taken_over_by_the_next_process() -> None:

@@ -19,7 +19,7 @@ from agent.metrics_advisor.pod_cgroups import PodCgroups
 from agent.metrics_advisor.waits import MOST_A_TICK, WaitWindow, add_shares, window
 from shared.api.core import Pod, PodStatus
 from shared.api.meta import ObjectMeta
-from shared.names import LABEL_PRIORITY_CLASS, PriorityClass
+from shared.names import LABEL_PRIORITY_CLASS, KubeQoS, PriorityClass
 from tests.support import certain
 from tests.unit.agent.trees import Counters, Tree
 
@@ -29,9 +29,9 @@ MEMORY_WAIT = SeriesKey(Kind.NODE, "", Metric.PROD_MEMORY_WAIT)
 THROTTLED = SeriesKey(Kind.NODE, "", Metric.PROD_THROTTLED_PODS)
 
 
-def pod(uid: str, priority_class: str = PriorityClass.PROD) -> Pod:
+def pod(uid: str, priority_class: str = PriorityClass.PROD, qos: KubeQoS = KubeQoS.BURSTABLE) -> Pod:
     meta = ObjectMeta(name=uid, namespace="default", uid=uid, labels={LABEL_PRIORITY_CLASS: priority_class})
-    return Pod(metadata=meta, status=PodStatus(phase="Running", qos_class="Burstable"))
+    return Pod(metadata=meta, status=PodStatus(phase="Running", qos_class=qos))
 
 
 class Node:
@@ -103,9 +103,19 @@ def test_a_pod_at_its_own_memory_limit_says_nothing_about_memory(tmp_path: Path)
         assert readings[CPU_WAIT] == 0
 
 
-@pytest.mark.parametrize("priority_class", [PriorityClass.MID, PriorityClass.BATCH, PriorityClass.FREE])
-def test_pods_below_prod_may_wait(tmp_path: Path, priority_class: PriorityClass) -> None:
-    with node(tmp_path, pod("a"), pod("b", priority_class)) as seen:
+@pytest.mark.parametrize(
+    ("priority_class", "qos"),
+    [
+        (PriorityClass.MID, KubeQoS.BURSTABLE),
+        (PriorityClass.BATCH, KubeQoS.BURSTABLE),
+        (PriorityClass.FREE, KubeQoS.BURSTABLE),
+        (PriorityClass.PROD, KubeQoS.BEST_EFFORT),
+    ],
+)
+def test_pods_below_prod_and_pods_that_request_nothing_may_wait(
+    tmp_path: Path, priority_class: PriorityClass, qos: KubeQoS
+) -> None:
+    with node(tmp_path, pod("a"), pod("b", priority_class, qos)) as seen:
         for _ in range(4):
             seen.tick()
             seen.move("a", cpu_seconds=1)
