@@ -90,6 +90,7 @@ class Invariants:
     _terms: list[tuple[float, str]] = field(default_factory=list)  # since when who has held the lease
     _failures: dict[tuple[str, str], list[float]] = field(default_factory=dict)
     _marked: dict[str, str] = field(default_factory=dict)  # by node with a deletion taint: the process that wrote it
+    _registry: str = ""  # as it was last written
     _faulted_at: float = 0.0  # the last begin or end of a fault that may keep a leader from acting
     _loaded: dict[tuple[str, str], tuple[StoredObject, Any]] = field(default_factory=dict)  # by resource and key
 
@@ -117,6 +118,8 @@ class Invariants:
             self._check_node(write.path.split("/")[4], write.process.name)
         if write.path.endswith("/eviction"):
             self._check_eviction(write)
+        if write.path.endswith(f"/configmaps/{names.REGISTRY_CONFIG_MAP}"):
+            self._registry = write.body.decode()
         if write.process.name.startswith(AGENT) and "/nodemetrics/" in write.path:
             self._check_learned(write)
 
@@ -225,6 +228,8 @@ class Invariants:
                 self.report(REGISTERED, who)
 
     def _is_registered(self, asked: CloudRequest) -> bool:
+        if self.cluster.store is None:  # the API server restarts
+            return asked.group in self._registry
         kept = self._object("/configmaps", f"{names.INSTALL_NAMESPACE}/{names.REGISTRY_CONFIG_MAP}")
         return kept is not None and asked.group in json.dumps(kept.get("data") or {})
 
