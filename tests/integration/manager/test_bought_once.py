@@ -24,7 +24,7 @@ from tests.support.apiserver import ApiServer
 
 pytestmark = pytest.mark.real_only("kube-scheduler needs more of an API server than the embedded one has")
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 180.0  # three processes of the control plane beside a busy suite
 ROUNDS = 20
 ONE_NODE = {**WEB, "size": 1}
 GPU, EXTENDED = "gpu.example.com", "example.com/gpu"
