@@ -126,9 +126,18 @@ class DecisionSettings:
     @property
     def group_options(self) -> GroupOptions:
         """The options of a group without overrides from its cloud."""
-        sections = (self.scale_down.group, self.start, self.disruption)
-        names = [each.name for each in dataclasses.fields(GroupOptions)]
-        return GroupOptions(**{name: getattr(each, name) for each in sections for name in names if hasattr(each, name)})
+        rules = self.scale_down.group
+        return GroupOptions(
+            scale_down_utilization_threshold=rules.scale_down_utilization_threshold,
+            scale_down_gpu_utilization_threshold=rules.scale_down_gpu_utilization_threshold,
+            scale_down_unneeded_time_seconds=rules.scale_down_unneeded_time_seconds,
+            scale_down_unready_time_seconds=rules.scale_down_unready_time_seconds,
+            max_node_provision_time_seconds=self.start.max_node_provision_time_seconds,
+            max_node_startup_time_seconds=self.start.max_node_startup_time_seconds,
+            max_node_lifetime_seconds=self.disruption.max_node_lifetime_seconds,
+            zero_or_max_node_scaling=rules.zero_or_max_node_scaling,
+            ignore_daemonsets_utilization=rules.ignore_daemonsets_utilization,
+        )
 
     def answers_pending_pods(self, group: str) -> bool:
         """Whether the group may grow for unschedulable pods."""

@@ -81,6 +81,7 @@ class RemovalView:
             objects.controllers,
         )
         nodes, unread_nodes = _nodes(view)
+        scanned = config.scanned_groups
         return ScaleDownContext(
             objects.now,
             nodes,
@@ -100,11 +101,7 @@ class RemovalView:
             unread_nodes=unread_nodes,
             leaving={*underway.on_their_way, *view.deleted_by_cloud, *view.interrupted},
             interruptions=view.interruptions,
-            kept={
-                name: SCANNED if name in config.scanned_groups else OBSERVED
-                for name in observed.groups
-                if name not in groups
-            },
+            kept={name: SCANNED if name in scanned else OBSERVED for name in observed.groups if name not in groups},
         )
 
 
@@ -204,6 +201,7 @@ def _shrinking_groups(view: ClusterView) -> dict[str, ShrinkingGroup]:
     going = {node: group for node, group in underway.on_their_way.items() if node in there or node not in underway.gone}
     going |= {node: observed.group_of_node[node] for node in view.interrupted if node in there}
     deleting = Counter(going.values())
+    scanned = config.scanned_groups
     return {
         name: ShrinkingGroup(
             view.corrected(status.group),
@@ -211,7 +209,7 @@ def _shrinking_groups(view: ClusterView) -> dict[str, ShrinkingGroup]:
             deleting[name],
         )
         for name, status in view.reconciled.state.groups.items()
-        if status.mode is not Mode.OBSERVE and name not in config.scanned_groups
+        if status.mode is not Mode.OBSERVE and name not in scanned
     }
 
 
