@@ -130,7 +130,7 @@ def _carry_over(
         if still:
             failed[name] = still
     return msgspec.structs.replace(
-        bookkeeping.drop_old_backoffs(registry, now),
+        bookkeeping.drop_old_backoffs(registry, rules.backoff, now),
         requests={name: each for name, each in registry.requests.items() if is_kept(name)},
         unregistered=unregistered,
         failed=failed,

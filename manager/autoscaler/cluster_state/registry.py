@@ -212,9 +212,9 @@ def remove_backoff(registry: Registry, group: str) -> Registry:
     return msgspec.structs.replace(registry, backoffs=others)
 
 
-def drop_old_backoffs(registry: Registry, now: float) -> Registry:
+def drop_old_backoffs(registry: Registry, times: BackoffTimes, now: float) -> Registry:
     """Drops old backoffs. A group that could not be created has only its backoff, and is forgotten with it."""
-    kept = {name: each for name, each in registry.backoffs.items() if not each.is_forgotten(now)}
+    kept = {name: each for name, each in registry.backoffs.items() if not each.is_forgotten(times, now)}
     return msgspec.structs.replace(registry, backoffs=kept)
 
 

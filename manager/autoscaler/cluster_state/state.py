@@ -75,9 +75,6 @@ def upcoming_nodes(readiness: Readiness, *, target: int, pending_increase: int |
     return max(0, target - there)
 
 
-BACKOFF_RESET_SECONDS = 10_800.0  # after the last failure
-
-
 @dataclass(frozen=True, slots=True)
 class GroupBackoff:
     """One group's backoff: the reason, the last failure, the duration, and the inclusive end.
@@ -92,9 +89,9 @@ class GroupBackoff:
     code: str = ""
     ended: bool = False
 
-    def is_forgotten(self, now: float) -> bool:
+    def is_forgotten(self, times: BackoffTimes, now: float) -> bool:
         """Whether the group has gone without a failure for so long that it starts again."""
-        return self.failed_at + BACKOFF_RESET_SECONDS < now
+        return self.failed_at + times.node_group_backoff_reset_timeout_seconds < now
 
     def holds(self, now: float) -> bool:
         """Whether the backoff is in effect; its end is inclusive."""

@@ -96,6 +96,7 @@ class BackoffTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             description="Longest backoff of a node group. Each failure in a row doubles its backoff up to this.",
         ),
     ] = 1800.0
+    node_group_backoff_reset_timeout_seconds: Fixed[float] = 10800.0  # after the last failure
 
 
 class EstimateSettings(BufferSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
