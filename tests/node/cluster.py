@@ -223,7 +223,7 @@ class NodeCluster:
     def kill(self, name: str) -> None:
         """kill -9, and back again: returns once another process runs, unless it is held."""
         killed = self.process(name)
-        self.signal(killed, signal.SIGKILL)
+        self.signal(name, signal.SIGKILL)
         if not (self.layout.held / name).exists():
             eventually(lambda: self.process(name) != killed)
 
