@@ -161,7 +161,8 @@ def test_a_node_that_prod_fills_loses_no_pod(thresholds: Release, pods: Pods) ->
     _evict_from(thresholds, _used_percent(thresholds) - REACHED)
     _nothing_more_goes(thresholds, pods, {"prod", "mid"})
     assert len(thresholds.told(EVICTED)) == told
-    assert thresholds.node_metric()["status"]["prediction"].get("pressure") is None
+    prediction = thresholds.node_metric()["status"]["prediction"]
+    assert "pressure" not in prediction, prediction["pressure"]
 
 
 def _memory(release: Release) -> dict[str, int]:
